@@ -1,0 +1,118 @@
+//! Creating a cluster's data folder, once.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use tokio::time::timeout;
+
+use crate::account::{Account, server_command};
+use crate::error::{PgServerError, says_disk_full};
+use crate::home::make_folder;
+use crate::server_log::reason;
+use crate::unpack::remove_tree;
+use crate::{ClusterOptions, Installation};
+
+/// The beginning of the names of half-made data folders.
+const STAGING_PREFIX: &str = "initdb-";
+
+/// Makes `<dir>/data` unless it is there, and returns the superuser's password.
+///
+/// The work happens in a folder of its own that is renamed when it is done. The password lies beside the data, readable
+/// for the caller only.
+pub(crate) async fn ensure_data(
+    installation: &Installation,
+    dir: &Path,
+    account: Option<&Account>,
+    options: &ClusterOptions,
+) -> Result<String, PgServerError> {
+    let data = dir.join("data");
+    let password_file = dir.join("password");
+    clear_leftovers(dir)?;
+    if data.join("PG_VERSION").is_file() {
+        return match fs::read_to_string(&password_file) {
+            Ok(password) if !password.is_empty() => Ok(password),
+            _ => Err(PgServerError::PasswordMissing { dir: dir.to_owned() }),
+        };
+    }
+    let password = hex::encode(rand::random::<[u8; 16]>());
+    remove_tree(&data)?;
+    write_private(&password_file, &password)?;
+
+    let staging = dir.join(format!("{STAGING_PREFIX}{}", hex::encode(rand::random::<[u8; 6]>())));
+    let outcome = create(installation, &staging, &password, account, options).await;
+    let moved = outcome.and_then(|staged| fs::rename(&staged, &data).map_err(PgServerError::io("creating", &data)));
+    let cleared = remove_tree(&staging);
+    moved.and(cleared)?;
+    Ok(password)
+}
+
+async fn create(
+    installation: &Installation,
+    staging: &Path,
+    password: &str,
+    account: Option<&Account>,
+    options: &ClusterOptions,
+) -> Result<PathBuf, PgServerError> {
+    let data = staging.join("data");
+    let password_file = staging.join("password");
+    make_folder(staging, 0o700)?;
+    write_private(&password_file, password)?;
+    if let Some(account) = account {
+        account.give(&password_file)?;
+        account.give(staging)?;
+    }
+    let program = installation.program("initdb");
+    let mut command = server_command(&program, account);
+    command
+        .args(["--username=postgres", "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--no-instructions"])
+        .arg("--pwfile")
+        .arg(&password_file)
+        .arg("--pgdata")
+        .arg(&data)
+        .kill_on_drop(true);
+    if !options.durable {
+        command.arg("--no-sync");
+    }
+    let failed = |detail: String| PgServerError::InitFailed { dir: staging.to_owned(), detail };
+    let output = match timeout(options.start_deadline, command.output()).await {
+        Ok(output) => output.map_err(PgServerError::io("running", &program))?,
+        Err(_) => return Err(failed(format!("no end after {} s", options.start_deadline.as_secs()))),
+    };
+    if output.status.success() {
+        return Ok(data);
+    }
+    let words = String::from_utf8_lossy(&output.stderr);
+    if says_disk_full(&words) {
+        return Err(PgServerError::DiskFull { dir: staging.to_owned() });
+    }
+    Err(failed(reason(&words)))
+}
+
+/// Removes what killed starts left behind. A leftover in which an orphaned `initdb` still works may resist; the next
+/// start removes it.
+fn clear_leftovers(dir: &Path) -> Result<(), PgServerError> {
+    let entries = fs::read_dir(dir).map_err(PgServerError::io("listing", dir))?;
+    for entry in entries.flatten() {
+        if entry.file_name().to_string_lossy().starts_with(STAGING_PREFIX)
+            && let Err(error) = remove_tree(&entry.path())
+        {
+            tracing::debug!(%error, "a half-made database folder could not be removed yet");
+        }
+    }
+    Ok(())
+}
+
+fn write_private(path: &Path, text: &str) -> Result<(), PgServerError> {
+    let staged = path.with_extension("new");
+    let written = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&staged)
+        .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()))
+        .and_then(|()| fs::rename(&staged, path));
+    written.map_err(PgServerError::io("writing", path))
+}

