@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
 
 use tokio::process::Child;
 use tokio::time::{Instant, sleep};
@@ -17,8 +18,8 @@ use crate::postmaster::{self, POLL, PidFile};
 use crate::server_log::{reason, tail};
 use crate::{ClusterOptions, Installation, ServerUrl};
 
-/// How often a free port is looked for when somebody else takes it first.
-const FREE_PORT_ATTEMPTS: u32 = 5;
+/// The pause before a start that failed for a passing reason is tried again.
+const RETRY: Duration = Duration::from_millis(250);
 
 /// A parallel index build keeps up to `maintenance_work_mem` (64 MB) in shared memory, beside whatever else is there.
 const ENOUGH_SHARED_MEMORY_BYTES: u64 = 256 * 1024 * 1024;
@@ -65,21 +66,29 @@ impl Cluster {
 
         let account = Account::for_server()?;
         let password = ensure_data(installation, dir, account.as_ref(), &options).await?;
-        let mut attempt = 1;
+        let give_up = Instant::now() + options.start_deadline;
         loop {
             let port = options.port.map_or_else(|| free_port(dir), |port| check_port(port, dir))?;
             let url = ServerUrl::loopback(port, &password);
             let spawned = Self::spawn(installation, dir, account.as_ref(), options.clone(), port, url)?;
-            match spawned.ready().await {
+            let error = match spawned.ready().await {
                 Ok(mut cluster) => {
                     cluster._lock = Some(lock);
                     return Ok(cluster);
                 }
-                Err(PgServerError::PortInUse { .. }) if options.port.is_none() && attempt < FREE_PORT_ATTEMPTS => {
-                    attempt += 1;
-                }
-                Err(error) => return Err(error),
+                Err(error) => error,
+            };
+            let may_pass = match &error {
+                // Somebody else took the free port first.
+                PgServerError::PortInUse { .. } => options.port.is_none(),
+                // The sessions of a killed server end by themselves a moment later.
+                PgServerError::StartFailed { detail, .. } => detail.contains("is still in use"),
+                _ => false,
+            };
+            if !may_pass || Instant::now() >= give_up {
+                return Err(error);
             }
+            sleep(RETRY).await;
         }
     }
 

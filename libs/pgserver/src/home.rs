@@ -6,9 +6,12 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
+use tokio::task::spawn_blocking;
 
 use crate::account::is_root;
 use crate::error::PgServerError;
+use crate::staging::remove_tree;
+use crate::{Cluster, Installation};
 
 /// Where root's files go. Everybody may enter it, which the server's user needs.
 const SYSTEM_PARENT: &str = "/var/lib";
@@ -20,8 +23,9 @@ const SYSTEM_PARENT: &str = "/var/lib";
 /// a home or a build folder.
 #[derive(Debug, Clone)]
 pub struct Home {
+    /// The state folder's entry: the folder itself, or root's link to it.
+    place: PathBuf,
     dir: PathBuf,
-    link: Option<PathBuf>,
 }
 
 impl Home {
@@ -45,12 +49,12 @@ impl Home {
         }
         if !is_root() {
             make_folder(&own, 0o700)?;
-            return Ok(Self { dir: own, link: None });
+            return Ok(Self { dir: own.clone(), place: own });
         }
         let dir = Path::new(SYSTEM_PARENT).join(format!("ragmux-{}", path_hash(&state_dir)));
         make_folder(&dir, 0o755)?;
         point(&own, &dir)?;
-        Ok(Self { dir, link: Some(own) })
+        Ok(Self { place: own, dir })
     }
 
     /// The folder of the cluster: what [`crate::Cluster::open`] is given.
@@ -62,13 +66,36 @@ impl Home {
     /// One line for the user when the files are not inside the state folder.
     #[must_use]
     pub fn notice(&self) -> Option<String> {
-        self.link.as_ref().map(|link| {
+        (self.place != self.dir).then(|| {
             format!(
                 "running as root: PostgreSQL runs as another user, so its files are in {} (linked from {})",
                 self.dir.display(),
-                link.display()
+                self.place.display()
             )
         })
+    }
+
+    /// Deletes the database, and the unpacked server too when no other state folder uses it. A server that a killed
+    /// process left running is stopped first.
+    ///
+    /// # Errors
+    ///
+    /// [`PgServerError::AlreadyRunning`] when a living process has the cluster open; otherwise what the file system
+    /// says.
+    pub async fn remove(self) -> Result<(), PgServerError> {
+        Cluster::stop_orphan(&self.dir).await?;
+        Installation::release(&self).await?;
+        let (place, dir) = (self.place.clone(), self.dir.clone());
+        let removed = spawn_blocking(move || {
+            remove_tree(&dir)?;
+            if place == dir { Ok(()) } else { fs::remove_file(&place).map_err(PgServerError::io("removing", &place)) }
+        });
+        removed.await.map_err(PgServerError::interrupted(&self.dir))?
+    }
+
+    /// What stands for this home among the users of an installation.
+    pub(crate) fn place(&self) -> &Path {
+        &self.place
     }
 
     /// The folder that holds unpacked servers, shared by all state folders of this user where that is possible.
@@ -108,7 +135,8 @@ fn point(link: &Path, target: &Path) -> Result<(), PgServerError> {
         .map_err(PgServerError::io("linking", link))
 }
 
-fn path_hash(path: &Path) -> String {
+/// A short name for a path, the same in every process.
+pub(crate) fn path_hash(path: &Path) -> String {
     let digest = Sha256::digest(path.as_os_str().as_encoded_bytes());
     hex::encode(digest).chars().take(16).collect()
 }

@@ -11,7 +11,7 @@ use crate::account::{Account, server_command};
 use crate::error::{PgServerError, says_disk_full};
 use crate::home::make_folder;
 use crate::server_log::reason;
-use crate::unpack::remove_tree;
+use crate::staging::{clear_leftovers, remove_tree, staging_folder};
 use crate::{ClusterOptions, Installation};
 
 /// The beginning of the names of half-made data folders.
@@ -29,7 +29,7 @@ pub(crate) async fn ensure_data(
 ) -> Result<String, PgServerError> {
     let data = dir.join("data");
     let password_file = dir.join("password");
-    clear_leftovers(dir)?;
+    clear_leftovers(dir, STAGING_PREFIX)?;
     if data.join("PG_VERSION").is_file() {
         return match fs::read_to_string(&password_file) {
             Ok(password) if !password.is_empty() => Ok(password),
@@ -40,7 +40,7 @@ pub(crate) async fn ensure_data(
     remove_tree(&data)?;
     write_private(&password_file, &password)?;
 
-    let staging = dir.join(format!("{STAGING_PREFIX}{}", hex::encode(rand::random::<[u8; 6]>())));
+    let staging = staging_folder(dir, STAGING_PREFIX);
     let outcome = create(installation, &staging, &password, account, options).await;
     let moved = outcome.and_then(|staged| fs::rename(&staged, &data).map_err(PgServerError::io("creating", &data)));
     let cleared = remove_tree(&staging);
@@ -88,20 +88,6 @@ async fn create(
         return Err(PgServerError::DiskFull { dir: staging.to_owned() });
     }
     Err(failed(reason(&words)))
-}
-
-/// Removes what killed starts left behind. A leftover in which an orphaned `initdb` still works may resist; the next
-/// start removes it.
-fn clear_leftovers(dir: &Path) -> Result<(), PgServerError> {
-    let entries = fs::read_dir(dir).map_err(PgServerError::io("listing", dir))?;
-    for entry in entries.flatten() {
-        if entry.file_name().to_string_lossy().starts_with(STAGING_PREFIX)
-            && let Err(error) = remove_tree(&entry.path())
-        {
-            tracing::debug!(%error, "a half-made database folder could not be removed yet");
-        }
-    }
-    Ok(())
 }
 
 fn write_private(path: &Path, text: &str) -> Result<(), PgServerError> {

