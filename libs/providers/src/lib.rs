@@ -1,1 +1,35 @@
-//! Written next.
+//! Calls to model providers.
+//!
+//! A client's request is read without copying it ([`ChatRequest`], [`EmbeddingsRequest`]), made ready for one
+//! [`Connection`] with the few edits the gateway owes, sent by [`Providers`] with retries before the first byte, and
+//! answered as the provider's own bytes with splices: the public model name, usage nobody asked for, events of ours.
+//! Every failure is an [`UpstreamError`], which decides what the client is told and what is charged.
+//!
+//! Base URLs are typed by people, so every address is checked before it is dialled ([`AddressPolicy`]), and whatever a
+//! provider says in an error is scrubbed of credentials before anyone sees it. There is one folder per dialect under
+//! `dialect`; same-dialect answers are never parsed and written again.
+
+mod client;
+mod connection;
+mod dialect;
+mod error;
+mod http;
+mod json;
+mod retry;
+mod scrub;
+mod sse;
+mod ssrf;
+mod usage;
+
+pub use client::{Answer, ChatCall, ChatStream, EmbeddingsCall, Providers};
+pub use connection::{BaseUrlError, Connection, validate_base_url};
+pub use dialect::openai::{
+    ChatAnswer, ChatMessage, ChatRequest, Content, ContextPlacement, Delivered, EmbeddingInput, EmbeddingsAnswer,
+    EmbeddingsRequest, Outgoing, Part, RequestError, SpliceRules, StreamOutcome, StreamTap, Vectors, default_placement,
+};
+pub use error::{Charge, UpstreamError, Waited, Words};
+pub use http::{ClientError, HttpOptions, MAX_ANSWER_BYTES};
+pub use retry::{Attempts, MAX_ATTEMPTS};
+pub use scrub::{MAX_MESSAGE_CHARS, scrub};
+pub use ssrf::{AddressPolicy, AddressRefused, is_public};
+pub use usage::Usage;

@@ -1,0 +1,295 @@
+//! Calls to providers: one attempt, attempts with retries, and the answer as it comes.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use domain::ProviderType;
+use http::HeaderMap;
+use http::header::CONTENT_TYPE;
+use reqwest::Response;
+use tokio::time::{Instant, timeout_at};
+
+use crate::connection::Connection;
+use crate::dialect::openai::{
+    self, ChatAnswer, EmbeddingsAnswer, SpliceRules, StreamOutcome, StreamTap, Vectors, own_embeddings_body,
+};
+use crate::error::{UpstreamError, Waited};
+use crate::http::{ClientError, HttpClient, HttpOptions};
+use crate::retry::Attempts;
+
+const CHAT_PATH: &str = "chat/completions";
+const EMBEDDINGS_PATH: &str = "embeddings";
+const JSON: &str = "application/json";
+const EVENT_STREAM: &str = "text/event-stream";
+
+/// A chat call made ready for one connection by [`crate::ChatRequest::call`].
+#[derive(Clone, Debug)]
+pub struct ChatCall {
+    /// What goes upstream.
+    pub body: Bytes,
+    /// Whether the answer is a stream.
+    pub stream: bool,
+    /// How the answer is changed on its way back.
+    pub rules: SpliceRules,
+}
+
+/// A client's embeddings call made ready by [`crate::EmbeddingsRequest::call`].
+#[derive(Clone, Debug)]
+pub struct EmbeddingsCall {
+    /// What goes upstream.
+    pub body: Bytes,
+    /// The model name the answer shows.
+    pub public_model: String,
+}
+
+/// The answer to a chat call.
+#[derive(Debug)]
+pub enum Answer {
+    /// A whole one.
+    Json(ChatAnswer),
+    /// One that streams. Its first event has arrived, so its status is certain.
+    Stream(Box<ChatStream>),
+}
+
+/// Calls providers. Cheap to clone; all clones share one pool of connections.
+#[derive(Clone, Debug)]
+pub struct Providers {
+    http: Arc<HttpClient>,
+}
+
+impl Providers {
+    /// Sets up the HTTP client. Reads the platform's certificate store, so it belongs to start-up.
+    ///
+    /// # Errors
+    /// The TLS or HTTP settings were refused.
+    pub fn new(options: HttpOptions) -> Result<Self, ClientError> {
+        Ok(Self { http: Arc::new(HttpClient::new(options)?) })
+    }
+
+    /// Sends a chat call and waits until its status and, for a stream, its first event are known. Until then the call
+    /// is retried as `attempts` allows; dropping the future cancels it.
+    ///
+    /// # Errors
+    /// See [`UpstreamError`]. Nothing was delivered, so [`UpstreamError::charge`] says what is charged.
+    pub async fn chat(
+        &self,
+        connection: &Connection,
+        call: &ChatCall,
+        attempts: &mut Attempts,
+    ) -> Result<Answer, UpstreamError> {
+        loop {
+            attempts.begin();
+            match self.chat_once(connection, call, attempts.deadline()).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => attempts.back_off(error).await?,
+            }
+        }
+    }
+
+    /// Passes a client's embeddings call through.
+    ///
+    /// # Errors
+    /// See [`UpstreamError`].
+    pub async fn embeddings(
+        &self,
+        connection: &Connection,
+        call: &EmbeddingsCall,
+        attempts: &mut Attempts,
+    ) -> Result<EmbeddingsAnswer, UpstreamError> {
+        let answer = self.post_json(connection, EMBEDDINGS_PATH, &call.body, attempts).await?;
+        openai::read_embeddings_answer(&answer, &call.public_model, connection.credential_text())
+    }
+
+    /// Embeds texts of ours in one call: the caller packs the batch and checks the width. No texts, no call.
+    ///
+    /// # Errors
+    /// See [`UpstreamError`]. One bad vector fails the whole call.
+    pub async fn embed(
+        &self,
+        connection: &Connection,
+        inputs: &[String],
+        dimensions: Option<u32>,
+        attempts: &mut Attempts,
+    ) -> Result<Vectors, UpstreamError> {
+        if inputs.is_empty() {
+            return Ok(Vectors { vectors: Vec::new(), usage: None });
+        }
+        let body = own_embeddings_body(&connection.model, inputs, dimensions)
+            .map_err(|_| UpstreamError::BadAnswer("the request cannot be written"))?;
+        let answer = self.post_json(connection, EMBEDDINGS_PATH, &body, attempts).await?;
+        openai::read_vectors(&answer, inputs.len(), connection.credential_text())
+    }
+
+    async fn post_json(
+        &self,
+        connection: &Connection,
+        path: &str,
+        body: &Bytes,
+        attempts: &mut Attempts,
+    ) -> Result<Bytes, UpstreamError> {
+        let deadline = attempts.deadline();
+        loop {
+            attempts.begin();
+            let sent = match self.http.post(connection, path, JSON, body.clone(), deadline).await {
+                Ok(response) => self.accepted(connection, response, deadline).await,
+                Err(error) => Err(error),
+            };
+            match sent {
+                Ok(response) => return self.http.read_answer(response, deadline).await,
+                Err(error) => attempts.back_off(error).await?,
+            }
+        }
+    }
+
+    async fn chat_once(
+        &self,
+        connection: &Connection,
+        call: &ChatCall,
+        deadline: Instant,
+    ) -> Result<Answer, UpstreamError> {
+        let accept = if call.stream { EVENT_STREAM } else { JSON };
+        let response = self.http.post(connection, CHAT_PATH, accept, call.body.clone(), deadline).await?;
+        let response = self.accepted(connection, response, deadline).await?;
+        if !call.stream || is_json(response.headers()) {
+            let body = self.http.read_answer(response, deadline).await?;
+            let answer = openai::read_chat_answer(&body, &call.rules.public_model, connection.credential_text())?;
+            // Only its error would have been of use to a client that waits for events.
+            return if call.stream {
+                Err(UpstreamError::BadAnswer("it is not a stream"))
+            } else {
+                Ok(Answer::Json(answer))
+            };
+        }
+        let mut stream = ChatStream {
+            response,
+            tap: StreamTap::new(call.rules.clone(), connection.credential.clone()),
+            http: Arc::clone(&self.http),
+            out: BytesMut::new(),
+            failed: None,
+            ended: false,
+            arrived_bytes: 0,
+            last_arrival: Instant::now(),
+            ends_by: Instant::now() + self.http.options().stream_max_duration,
+        };
+        match timeout_at(deadline, stream.begin()).await {
+            Ok(begun) => begun.map(|()| Answer::Stream(Box::new(stream))),
+            Err(_) => Err(UpstreamError::Timeout(Waited::Total)),
+        }
+    }
+
+    /// The response if its status is a success, else the decision its error asks for.
+    async fn accepted(
+        &self,
+        connection: &Connection,
+        response: Response,
+        deadline: Instant,
+    ) -> Result<Response, UpstreamError> {
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        let headers = response.headers().clone();
+        let body = self.http.read_error(response, deadline).await;
+        match connection.provider {
+            ProviderType::OpenAi | ProviderType::CustomOpenAi => {
+                Err(openai::refusal(status.as_u16(), &headers, &body, connection.credential_text()))
+            }
+        }
+    }
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    kind.trim_start().to_ascii_lowercase().starts_with(JSON)
+}
+
+/// A chat stream being passed on. Dropping it cancels the upstream call.
+#[derive(Debug)]
+pub struct ChatStream {
+    response: Response,
+    tap: StreamTap,
+    http: Arc<HttpClient>,
+    out: BytesMut,
+    failed: Option<UpstreamError>,
+    ended: bool,
+    arrived_bytes: u64,
+    last_arrival: Instant,
+    ends_by: Instant,
+}
+
+impl ChatStream {
+    /// The next bytes for the client, whole events only; `None` once the answer is complete. Between two calls the
+    /// client's stream is at an event boundary. Cancel safe: a dropped call loses nothing, and the idle limit goes on
+    /// from the last bytes that arrived.
+    ///
+    /// # Errors
+    /// The answer broke off, ran into a limit or carried an error. What was delivered is charged by
+    /// [`ChatStream::outcome`]. After an error the stream is over.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, UpstreamError> {
+        loop {
+            if !self.out.is_empty() {
+                return Ok(Some(self.out.split().freeze()));
+            }
+            if let Some(error) = self.failed.take() {
+                self.ended = true;
+                return Err(error);
+            }
+            if self.ended {
+                return Ok(None);
+            }
+            self.read().await;
+        }
+    }
+
+    /// Has an event of ours, whole with its blank line, written before the end.
+    pub fn insert_before_done(&mut self, event: Bytes) {
+        self.tap.insert_before_done(event);
+    }
+
+    /// What is known of the answer so far.
+    #[must_use]
+    pub fn outcome(&self) -> StreamOutcome {
+        self.tap.outcome()
+    }
+
+    /// Reads until the first event is there. An error before it is the whole call's.
+    async fn begin(&mut self) -> Result<(), UpstreamError> {
+        while !self.tap.saw_event() && self.failed.is_none() && !self.ended {
+            self.read().await;
+        }
+        match self.failed.take_if(|_| !self.tap.saw_event()) {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes one read from the network into `out`, `failed` or `ended`.
+    async fn read(&mut self) {
+        let options = self.http.options();
+        let idle_by = self.last_arrival + options.idle_timeout;
+        let by = idle_by.min(self.ends_by);
+        let result = match timeout_at(by, self.response.chunk()).await {
+            Err(_) => Err(UpstreamError::Timeout(if by == idle_by { Waited::Idle } else { Waited::Total })),
+            Ok(Err(_)) if self.tap.is_complete() => {
+                // The answer is whole; how the connection ended no longer matters.
+                self.ended = true;
+                self.tap.finish(&mut self.out)
+            }
+            Ok(Err(_)) => Err(UpstreamError::Truncated),
+            Ok(Ok(None)) => {
+                self.ended = true;
+                self.tap.finish(&mut self.out)
+            }
+            Ok(Ok(Some(chunk))) => {
+                self.last_arrival = Instant::now();
+                self.arrived_bytes += chunk.len() as u64;
+                if self.arrived_bytes > options.stream_max_bytes {
+                    Err(UpstreamError::TooLarge { limit_bytes: options.stream_max_bytes })
+                } else {
+                    self.tap.push(&chunk, &mut self.out)
+                }
+            }
+        };
+        self.failed = result.err();
+    }
+}

@@ -1,0 +1,332 @@
+//! The body that goes upstream: the client's bytes with the few edits the gateway owes.
+
+use bytes::Bytes;
+use domain::ProviderType;
+use serde_json::value::RawValue;
+
+use super::SpliceRules;
+use super::request::{ChatMessage, ChatRequest, Content, OUTPUT_FIELDS, SERVER_OUTPUT_FIELDS};
+use crate::client::ChatCall;
+use crate::json::{Members, Splices, literal, span};
+
+/// Where retrieved passages go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ContextPlacement {
+    /// At the head of the system message.
+    #[default]
+    System,
+    /// Before the text of the last user message, so that everything earlier stays the same from call to call and a
+    /// provider that caches prompts can use its cache.
+    LastUser,
+}
+
+/// The placement for a provider where the project chooses none.
+#[must_use]
+pub fn default_placement(provider: ProviderType) -> ContextPlacement {
+    match provider {
+        ProviderType::OpenAi => ContextPlacement::LastUser,
+        ProviderType::CustomOpenAi => ContextPlacement::System,
+    }
+}
+
+/// What a request is sent upstream with.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Outgoing<'a> {
+    /// The model's name at the provider.
+    pub model: &'a str,
+    /// The name the answer shows: what the client asked for.
+    pub public_model: &'a str,
+    /// The context block, fenced and ready.
+    pub context: Option<&'a str>,
+    /// Where the context block goes.
+    pub placement: ContextPlacement,
+    /// The project's own prompt.
+    pub project_prompt: Option<&'a str>,
+    /// An output bound to be kept by the provider, in tokens; sent as the field named.
+    pub output_bound: Option<(&'static str, u64)>,
+}
+
+impl ChatRequest<'_> {
+    /// The call for a connection. All of the client's body stays as it was sent, byte for byte, but for: the value of
+    /// `model`; usage, which is always asked for in streams; `ragmux`, which is removed; an output bound that must be
+    /// kept; and the text put into one message.
+    #[must_use]
+    pub fn call(&self, outgoing: &Outgoing<'_>) -> ChatCall {
+        let mut splices = Splices::default();
+        let mut added = Vec::new();
+        match self.members.get("model") {
+            Some(value) => splices.replace(span(self.text, value.get()), literal(outgoing.model)),
+            None => added.push(format!("\"model\":{}", literal(outgoing.model))),
+        }
+        if self.stream {
+            self.ask_for_usage(&mut splices, &mut added);
+        }
+        for range in self.members.ranges_without(self.text, "ragmux") {
+            splices.remove(range);
+        }
+        if let Some((field, bound)) = outgoing.output_bound {
+            self.bound_output(field, bound, &mut splices, &mut added);
+        }
+        self.put_texts(outgoing, &mut splices);
+        if !added.is_empty() {
+            // `messages` is always there, so a comma is always right.
+            let mut text = added.join(",");
+            text.push(',');
+            splices.insert(self.members.inside(self.text), text);
+        }
+        ChatCall {
+            body: Bytes::from(splices.apply(self.text.as_bytes())),
+            stream: self.stream,
+            rules: SpliceRules {
+                public_model: outgoing.public_model.to_owned(),
+                strip_usage: self.stream && !self.include_usage,
+            },
+        }
+    }
+
+    fn ask_for_usage(&self, splices: &mut Splices, added: &mut Vec<String>) {
+        let Some(value) = self.members.get("stream_options") else {
+            added.push("\"stream_options\":{\"include_usage\":true}".to_owned());
+            return;
+        };
+        let Ok(options) = Members::parse(value.get()) else {
+            splices.replace(span(self.text, value.get()), "{\"include_usage\":true}");
+            return;
+        };
+        match options.get("include_usage") {
+            Some(include) => splices.replace(span(self.text, include.get()), "true"),
+            None => {
+                let comma = if options.is_empty() { "" } else { "," };
+                splices.insert(options.inside(self.text), format!("\"include_usage\":true{comma}"));
+            }
+        }
+    }
+
+    /// Lowers every bound above ours, and adds ours under `field` where that is absent.
+    fn bound_output(&self, field: &str, bound: u64, splices: &mut Splices, added: &mut Vec<String>) {
+        for name in OUTPUT_FIELDS.iter().chain(&SERVER_OUTPUT_FIELDS) {
+            let Some(value) = self.members.get(name) else { continue };
+            let kept = value.get().parse::<u64>().is_ok_and(|given| given <= bound);
+            if !kept && (value.get() != "null" || *name == field) {
+                splices.replace(span(self.text, value.get()), bound.to_string());
+            }
+        }
+        if self.members.get(field).is_none() {
+            added.push(format!("\"{field}\":{bound}"));
+        }
+    }
+
+    fn put_texts(&self, outgoing: &Outgoing<'_>, splices: &mut Splices) {
+        let (in_system, in_user) = match outgoing.placement {
+            ContextPlacement::LastUser if self.messages.iter().any(|message| message.role == "user") => {
+                (None, outgoing.context)
+            }
+            ContextPlacement::System | ContextPlacement::LastUser => (outgoing.context, None),
+        };
+        if let Some(context) = in_user
+            && let Some(message) = self.messages.iter().rev().find(|message| message.role == "user")
+        {
+            self.put_before(message, context, splices);
+        }
+        let texts: Vec<&str> = [in_system, outgoing.project_prompt].into_iter().flatten().collect();
+        if texts.is_empty() {
+            return;
+        }
+        let text = texts.join("\n\n");
+        match self.messages.first() {
+            Some(first) if first.is_system() => {
+                self.put_before(first, &text, splices);
+                if in_system.is_some() {
+                    self.remove_cache_marks(first, splices);
+                }
+            }
+            _ => {
+                let message = format!("{{\"role\":\"system\",\"content\":{}}},", literal(&text));
+                if let Some(at) = self.members.get("messages").map(|value| after_bracket(self.text, value)) {
+                    splices.insert(at, message);
+                }
+            }
+        }
+    }
+
+    /// Puts a text before the content of a message: into the string, or as a part of its own.
+    fn put_before(&self, message: &ChatMessage<'_>, text: &str, splices: &mut Splices) {
+        match (&message.content, message.raw_content) {
+            (Content::Text(own), Some(raw)) => {
+                let at = span(self.text, raw.get());
+                let separator = if own.is_empty() { "" } else { "\n\n" };
+                splices.insert(at.start + 1, escaped(&format!("{text}{separator}")));
+            }
+            (Content::Parts(parts), Some(raw)) => {
+                let comma = if parts.is_empty() { "" } else { "," };
+                let part = format!("{{\"type\":\"text\",\"text\":{}}}{comma}", literal(text));
+                splices.insert(after_bracket(self.text, raw), part);
+            }
+            (_, Some(raw)) => splices.replace(span(self.text, raw.get()), literal(text)),
+            (_, None) => {
+                // A message has a role, so a comma is right.
+                splices.insert(message.members.inside(self.text), format!("\"content\":{},", literal(text)));
+            }
+        }
+    }
+
+    /// A prefix that differs with every query can never be read from a provider's cache, so marking it only costs.
+    fn remove_cache_marks(&self, message: &ChatMessage<'_>, splices: &mut Splices) {
+        let parts = match &message.content {
+            Content::Parts(parts) => parts.as_slice(),
+            Content::None | Content::Text(_) => &[],
+        };
+        for members in parts.iter().map(|part| &part.members).chain([&message.members]) {
+            for range in members.ranges_without(self.text, "cache_control") {
+                splices.remove(range);
+            }
+        }
+    }
+}
+
+fn after_bracket(outer: &str, array: &RawValue) -> usize {
+    span(outer, array.get()).start + 1
+}
+
+/// A text as it stands inside a JSON string literal.
+fn escaped(text: &str) -> String {
+    let quoted = literal(text);
+    quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent(body: &str, outgoing: &Outgoing<'_>) -> String {
+        let call = ChatRequest::parse(body.as_bytes()).unwrap().call(outgoing);
+        serde_json::from_slice::<serde_json::Value>(&call.body).unwrap();
+        String::from_utf8(call.body.to_vec()).unwrap()
+    }
+
+    const PLAIN: Outgoing<'static> = Outgoing {
+        model: "real",
+        public_model: "asked",
+        context: None,
+        placement: ContextPlacement::System,
+        project_prompt: None,
+        output_bound: None,
+    };
+    const BOTH: Outgoing<'static> = Outgoing { context: Some("CTX \"1\""), project_prompt: Some("RULES"), ..PLAIN };
+
+    #[test]
+    fn everything_but_the_model_is_sent_as_it_came() {
+        let body = "{ \"temperature\" : 1.50,\n\t\"model\": \"asked\" , \"x\":{\"b\" :1e2,\"b\":null},\"messages\":[ {\"role\":\"user\",\"content\":\"\\u0061\"} ] }";
+        assert_eq!(sent(body, &PLAIN), body.replace("\"asked\"", "\"real\""));
+    }
+
+    #[test]
+    fn a_missing_model_is_added_and_our_own_member_removed() {
+        assert_eq!(
+            sent(r#"{"ragmux":{"include_context":true},"messages":[{"role":"user"}]}"#, &PLAIN),
+            r#"{"model":"real","messages":[{"role":"user"}]}"#
+        );
+        assert_eq!(
+            sent(r#"{"model":"a","messages":[{"role":"user"}],"ragmux":{}}"#, &PLAIN),
+            r#"{"model":"real","messages":[{"role":"user"}]}"#
+        );
+    }
+
+    #[test]
+    fn usage_is_always_asked_for_in_streams() {
+        for (options, expected) in [
+            ("", r#""stream_options":{"include_usage":true},"#),
+            (r#""stream_options":null,"#, r#""stream_options":{"include_usage":true},"#),
+            (r#""stream_options":{},"#, r#""stream_options":{"include_usage":true},"#),
+            (r#""stream_options":{"x":1},"#, r#""stream_options":{"include_usage":true,"x":1},"#),
+            (r#""stream_options":{"include_usage":false},"#, r#""stream_options":{"include_usage":true},"#),
+        ] {
+            let body =
+                |options: &str| format!(r#"{{{options}"model":"real","stream":true,"messages":[{{"role":"user"}}]}}"#);
+            assert_eq!(sent(&body(options), &PLAIN), body(expected));
+        }
+        assert_eq!(
+            sent(r#"{"model":"m","stream":false,"messages":[{"role":"user"}]}"#, &PLAIN),
+            r#"{"model":"real","stream":false,"messages":[{"role":"user"}]}"#
+        );
+    }
+
+    #[test]
+    fn usage_is_stripped_only_where_the_client_did_not_ask() {
+        let strip = |body: &str| ChatRequest::parse(body.as_bytes()).unwrap().call(&PLAIN).rules.strip_usage;
+        assert!(strip(r#"{"stream":true,"messages":[{"role":"user"}]}"#));
+        assert!(!strip(r#"{"stream":true,"stream_options":{"include_usage":true},"messages":[{"role":"user"}]}"#));
+        assert!(!strip(r#"{"messages":[{"role":"user"}]}"#));
+    }
+
+    #[test]
+    fn context_project_prompt_and_the_clients_rules_are_one_message_in_that_order() {
+        for (messages, expected) in [
+            (
+                r#"[{"role":"user","content":"q"}]"#,
+                r#"[{"role":"system","content":"CTX \"1\"\n\nRULES"},{"role":"user","content":"q"}]"#,
+            ),
+            (
+                r#"[{"role":"developer","content":"be \u006bind"},{"role":"user","content":"q"}]"#,
+                r#"[{"role":"developer","content":"CTX \"1\"\n\nRULES\n\nbe \u006bind"},{"role":"user","content":"q"}]"#,
+            ),
+            (
+                r#"[{"role":"system","content":[{"type":"text","text":"a","cache_control":{"type":"ephemeral"}}]},{"role":"user","content":"q"}]"#,
+                r#"[{"role":"system","content":[{"type":"text","text":"CTX \"1\"\n\nRULES"},{"type":"text","text":"a"}]},{"role":"user","content":"q"}]"#,
+            ),
+            (
+                r#"[{"role":"system","content":[]},{"role":"user","content":"q"}]"#,
+                r#"[{"role":"system","content":[{"type":"text","text":"CTX \"1\"\n\nRULES"}]},{"role":"user","content":"q"}]"#,
+            ),
+            (
+                r#"[{"role":"system","content":null},{"role":"user","content":"q"}]"#,
+                r#"[{"role":"system","content":"CTX \"1\"\n\nRULES"},{"role":"user","content":"q"}]"#,
+            ),
+            (
+                r#"[{"role":"system"},{"role":"user","content":"q"}]"#,
+                r#"[{"content":"CTX \"1\"\n\nRULES","role":"system"},{"role":"user","content":"q"}]"#,
+            ),
+        ] {
+            let body = |messages: &str| format!(r#"{{"model":"real","messages":{messages}}}"#);
+            assert_eq!(sent(&body(messages), &BOTH), body(expected));
+        }
+    }
+
+    #[test]
+    fn a_project_prompt_alone_keeps_the_clients_cache_marks() {
+        let body = r#"{"model":"real","messages":[{"role":"system","content":[{"type":"text","text":"a","cache_control":{}}]}]}"#;
+        let only_prompt = Outgoing { context: None, ..BOTH };
+        assert_eq!(sent(body, &only_prompt), body.replace(r#"[{"type""#, r#"[{"type":"text","text":"RULES"},{"type""#));
+    }
+
+    #[test]
+    fn context_for_a_caching_provider_goes_before_the_last_question() {
+        let last_user = Outgoing { placement: ContextPlacement::LastUser, ..BOTH };
+        assert_eq!(
+            sent(
+                r#"{"model":"real","messages":[{"role":"system","content":"s"},{"role":"user","content":"a"},{"role":"user","content":"q"},{"role":"assistant","content":"x"}]}"#,
+                &last_user
+            ),
+            r#"{"model":"real","messages":[{"role":"system","content":"RULES\n\ns"},{"role":"user","content":"a"},{"role":"user","content":"CTX \"1\"\n\nq"},{"role":"assistant","content":"x"}]}"#
+        );
+        assert_eq!(
+            sent(r#"{"model":"real","messages":[{"role":"assistant","content":"x"}]}"#, &last_user),
+            r#"{"model":"real","messages":[{"role":"system","content":"CTX \"1\"\n\nRULES"},{"role":"assistant","content":"x"}]}"#
+        );
+    }
+
+    #[test]
+    fn an_output_bound_lowers_what_is_above_it_and_is_added_where_missing() {
+        let bounded = Outgoing { output_bound: Some(("max_tokens", 50)), ..PLAIN };
+        for (fields, expected) in [
+            ("", r#""max_tokens":50,"#),
+            (r#""max_tokens":20,"#, r#""max_tokens":20,"#),
+            (r#""max_tokens":90,"n_predict":-1,"#, r#""max_tokens":50,"n_predict":50,"#),
+            (r#""max_tokens":null,"#, r#""max_tokens":50,"#),
+            (r#""max_completion_tokens":90,"#, r#""max_tokens":50,"max_completion_tokens":50,"#),
+        ] {
+            let body = |fields: &str| format!(r#"{{{fields}"model":"real","messages":[{{"role":"user"}}]}}"#);
+            assert_eq!(sent(&body(fields), &bounded), body(expected));
+        }
+    }
+}

@@ -1,0 +1,437 @@
+//! A client's chat request, read without copying it.
+
+use std::borrow::Cow;
+
+use serde_json::value::RawValue;
+
+use crate::json::{Members, deeper_than, elements, object, text_of};
+
+/// The deepest nesting of a request body.
+const MAX_DEPTH: usize = 128;
+const MAX_CHOICES: u64 = 128;
+/// The fields that bound the output and are part of the API.
+pub(super) const OUTPUT_FIELDS: [&str; 2] = ["max_completion_tokens", "max_tokens"];
+/// Fields by which particular servers bound the output; there a negative number means "no bound".
+pub(super) const SERVER_OUTPUT_FIELDS: [&str; 4] = ["max_output_tokens", "max_new_tokens", "n_predict", "num_predict"];
+
+/// Why a request is answered 400. The texts are for the client.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    /// It is not one JSON object.
+    #[error("malformed JSON body: {0}")]
+    Malformed(String),
+    /// Arrays and objects are nested more than 128 deep.
+    #[error("the JSON body is nested deeper than {MAX_DEPTH} levels")]
+    TooDeep,
+    /// A name occurs twice in one object, so that two readers could see two different requests.
+    #[error("{0} occurs more than once")]
+    Repeated(String),
+    /// A field that must be there is not.
+    #[error("{0} is required")]
+    Missing(&'static str),
+    /// A field has a value it cannot have.
+    #[error("{field} must be {must}")]
+    Invalid {
+        /// Which field, as a path.
+        field: String,
+        /// What it must be.
+        must: &'static str,
+    },
+}
+
+impl RequestError {
+    /// The field complained about, for the `param` of the error.
+    #[must_use]
+    pub fn param(&self) -> Option<&str> {
+        match self {
+            Self::Malformed(_) | Self::TooDeep => None,
+            Self::Repeated(field) | Self::Invalid { field, .. } => Some(field),
+            Self::Missing(field) => Some(field),
+        }
+    }
+}
+
+/// A part of a message's content.
+#[derive(Clone, Debug)]
+pub struct Part<'a> {
+    /// Its `type`, such as `text` or `image_url`.
+    pub kind: Cow<'a, str>,
+    /// The text of a text part.
+    pub text: Option<Cow<'a, str>>,
+    pub(super) members: Members<'a>,
+}
+
+/// The content of a message.
+#[derive(Clone, Debug)]
+pub enum Content<'a> {
+    /// Absent or `null`, as in an assistant's turn of tool calls.
+    None,
+    /// A string.
+    Text(Cow<'a, str>),
+    /// An array of parts.
+    Parts(Vec<Part<'a>>),
+}
+
+/// One message.
+#[derive(Clone, Debug)]
+pub struct ChatMessage<'a> {
+    /// Its `role`.
+    pub role: Cow<'a, str>,
+    /// Its `content`.
+    pub content: Content<'a>,
+    /// Its `tool_calls` as sent.
+    pub tool_calls: Option<&'a RawValue>,
+    pub(super) raw_content: Option<&'a RawValue>,
+    pub(super) members: Members<'a>,
+}
+
+impl ChatMessage<'_> {
+    /// Whether it carries the rules of the conversation (`system`, or `developer` for newer models).
+    #[must_use]
+    pub fn is_system(&self) -> bool {
+        matches!(self.role.as_ref(), "system" | "developer")
+    }
+
+    /// The text of the content, parts joined by a line end; empty when there is none.
+    #[must_use]
+    pub fn text(&self) -> Cow<'_, str> {
+        match &self.content {
+            Content::None => Cow::Borrowed(""),
+            Content::Text(text) => Cow::Borrowed(text),
+            Content::Parts(parts) => {
+                let texts: Vec<&str> = parts.iter().filter_map(|part| part.text.as_deref()).collect();
+                Cow::Owned(texts.join("\n"))
+            }
+        }
+    }
+
+    /// How many parts are not text: images, audio, files.
+    #[must_use]
+    pub fn other_parts(&self) -> usize {
+        match &self.content {
+            Content::Parts(parts) => parts.iter().filter(|part| part.text.is_none()).count(),
+            Content::None | Content::Text(_) => 0,
+        }
+    }
+}
+
+/// A client's chat request. Everything it does not name is kept in the body it borrows from.
+#[derive(Clone, Debug)]
+pub struct ChatRequest<'a> {
+    /// The model name asked for; empty when none is given.
+    pub model: Cow<'a, str>,
+    /// The conversation; at least one message.
+    pub messages: Vec<ChatMessage<'a>>,
+    /// Whether the answer is to be streamed.
+    pub stream: bool,
+    /// Whether the client wants usage in the stream.
+    pub include_usage: bool,
+    /// How many answers are asked for.
+    pub n: u64,
+    /// The largest of all fields that bound the output, in tokens per answer; `None` when nothing bounds it.
+    pub output_limit: Option<u64>,
+    /// `tools` as sent.
+    pub tools: Option<&'a RawValue>,
+    /// `stop` as sent.
+    pub stop: Option<&'a RawValue>,
+    /// `user` where it is a string.
+    pub user: Option<Cow<'a, str>>,
+    /// `metadata` as sent.
+    pub metadata: Option<&'a RawValue>,
+    /// Whether the passages used are to be returned (`ragmux.include_context`).
+    pub include_context: bool,
+    pub(super) text: &'a str,
+    pub(super) members: Members<'a>,
+}
+
+impl<'a> ChatRequest<'a> {
+    /// Reads a request body.
+    ///
+    /// # Errors
+    /// See [`RequestError`]; all of them are the client's to mend.
+    pub fn parse(body: &'a [u8]) -> Result<Self, RequestError> {
+        let (text, members) = read_body(body)?;
+        let options = sub_object(&members, "stream_options")?;
+        let ragmux = match members.present("ragmux").map(|value| Members::parse(value.get())) {
+            Some(Ok(ragmux)) => Some(unrepeated("ragmux", ragmux)?),
+            Some(Err(_)) | None => None,
+        };
+        Ok(Self {
+            model: optional_text(&members, "model")?.unwrap_or_default(),
+            messages: messages(&members)?,
+            stream: flag(&members, "stream", "stream")?,
+            include_usage: match &options {
+                Some(options) => flag(options, "include_usage", "stream_options.include_usage")?,
+                None => false,
+            },
+            n: choices(&members)?,
+            output_limit: output_limit(&members)?,
+            tools: members.present("tools"),
+            stop: members.present("stop"),
+            user: members.present("user").and_then(text_of),
+            metadata: members.present("metadata"),
+            include_context: ragmux
+                .is_some_and(|ragmux| ragmux.get("include_context").is_some_and(|value| value.get() == "true")),
+            text,
+            members,
+        })
+    }
+
+    /// The text of the last message of role `user`.
+    #[must_use]
+    pub fn last_user_text(&self) -> Option<Cow<'_, str>> {
+        self.messages.iter().rev().find(|message| message.role == "user").map(ChatMessage::text)
+    }
+
+    /// Whether the conversation ends with a tool's result.
+    #[must_use]
+    pub fn ends_with_tool_result(&self) -> bool {
+        self.messages.last().is_some_and(|message| matches!(message.role.as_ref(), "tool" | "function"))
+    }
+
+    /// Everything of the prompt that is text, for counting its tokens: contents, tool calls and tool definitions.
+    #[must_use]
+    pub fn countable_texts(&self) -> Vec<Cow<'_, str>> {
+        let mut texts: Vec<Cow<'_, str>> = Vec::with_capacity(self.messages.len() + 1);
+        for message in &self.messages {
+            texts.push(message.text());
+            texts.extend(message.tool_calls.map(|calls| Cow::Borrowed(calls.get())));
+        }
+        texts.extend(self.tools.map(|tools| Cow::Borrowed(tools.get())));
+        texts
+    }
+}
+
+/// Reads a body as one object without repeated names.
+pub(super) fn read_body(body: &[u8]) -> Result<(&str, Members<'_>), RequestError> {
+    let (text, members) = object(body).map_err(|error| RequestError::Malformed(error.to_string()))?;
+    if deeper_than(text, MAX_DEPTH) {
+        return Err(RequestError::TooDeep);
+    }
+    match members.repeated() {
+        Some(name) => Err(RequestError::Repeated(name.to_owned())),
+        None => Ok((text, members)),
+    }
+}
+
+fn unrepeated<'a>(path: &str, members: Members<'a>) -> Result<Members<'a>, RequestError> {
+    match members.repeated() {
+        Some(name) => Err(RequestError::Repeated(format!("{path}.{name}"))),
+        None => Ok(members),
+    }
+}
+
+fn invalid(field: impl Into<String>, must: &'static str) -> RequestError {
+    RequestError::Invalid { field: field.into(), must }
+}
+
+fn sub_object<'a>(members: &Members<'a>, name: &'static str) -> Result<Option<Members<'a>>, RequestError> {
+    let Some(value) = members.present(name) else { return Ok(None) };
+    let inner = Members::parse(value.get()).map_err(|_| invalid(name, "an object"))?;
+    unrepeated(name, inner).map(Some)
+}
+
+fn flag(members: &Members<'_>, name: &str, path: &'static str) -> Result<bool, RequestError> {
+    match members.present(name).map(RawValue::get) {
+        None | Some("false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(_) => Err(invalid(path, "true or false")),
+    }
+}
+
+pub(super) fn optional_text<'a>(
+    members: &Members<'a>,
+    name: &'static str,
+) -> Result<Option<Cow<'a, str>>, RequestError> {
+    members.present(name).map(|value| text_of(value).ok_or_else(|| invalid(name, "a string"))).transpose()
+}
+
+fn choices(members: &Members<'_>) -> Result<u64, RequestError> {
+    match members.present("n").map(|value| value.get().parse::<u64>()) {
+        None => Ok(1),
+        Some(Ok(n)) if (1..=MAX_CHOICES).contains(&n) => Ok(n),
+        Some(_) => Err(invalid("n", "a whole number from 1 to 128")),
+    }
+}
+
+fn output_limit(members: &Members<'_>) -> Result<Option<u64>, RequestError> {
+    let mut largest = None;
+    for name in OUTPUT_FIELDS {
+        let Some(value) = members.present(name) else { continue };
+        let limit = value.get().parse::<u64>().map_err(|_| invalid(name, "a whole number, zero or more"))?;
+        largest = largest.max(Some(limit));
+    }
+    for name in SERVER_OUTPUT_FIELDS {
+        let Some(value) = members.present(name) else { continue };
+        match value.get().parse::<i64>() {
+            Ok(limit) => match u64::try_from(limit) {
+                Ok(limit) => largest = largest.max(Some(limit)),
+                Err(_) => return Ok(None),
+            },
+            Err(_) => return Err(invalid(name, "a whole number")),
+        }
+    }
+    Ok(largest)
+}
+
+fn messages<'a>(members: &Members<'a>) -> Result<Vec<ChatMessage<'a>>, RequestError> {
+    let value = members.present("messages").ok_or(RequestError::Missing("messages"))?;
+    let list = elements(value.get()).map_err(|_| invalid("messages", "an array"))?;
+    if list.is_empty() {
+        return Err(RequestError::Missing("messages"));
+    }
+    list.into_iter().enumerate().map(|(at, raw)| message(at, raw)).collect()
+}
+
+fn message(at: usize, raw: &RawValue) -> Result<ChatMessage<'_>, RequestError> {
+    let path = format!("messages[{at}]");
+    let members = Members::parse(raw.get()).map_err(|_| invalid(path.as_str(), "an object"))?;
+    let members = unrepeated(&path, members)?;
+    let role = members
+        .present("role")
+        .and_then(text_of)
+        .filter(|role| !role.is_empty())
+        .ok_or_else(|| invalid(format!("{path}.role"), "a role such as user, system or assistant"))?;
+    let raw_content = members.get("content");
+    let content = match raw_content.map(RawValue::get) {
+        None | Some("null") => Content::None,
+        Some(text) if text.starts_with('"') => {
+            raw_content.and_then(text_of).map(Content::Text).ok_or_else(|| content_error(&path))?
+        }
+        Some(array) => {
+            let list = elements(array).map_err(|_| content_error(&path))?;
+            let parts = list.into_iter().enumerate().map(|(at, raw)| part(&format!("{path}.content[{at}]"), raw));
+            Content::Parts(parts.collect::<Result<_, _>>()?)
+        }
+    };
+    Ok(ChatMessage { role, content, tool_calls: members.present("tool_calls"), raw_content, members })
+}
+
+fn content_error(path: &str) -> RequestError {
+    invalid(format!("{path}.content"), "a string or an array of parts")
+}
+
+fn part<'a>(path: &str, raw: &'a RawValue) -> Result<Part<'a>, RequestError> {
+    let members = Members::parse(raw.get()).map_err(|_| invalid(path, "an object"))?;
+    let members = unrepeated(path, members)?;
+    let kind = members
+        .present("type")
+        .and_then(text_of)
+        .ok_or_else(|| invalid(format!("{path}.type"), "a string such as text or image_url"))?;
+    let text = match members.present("text") {
+        Some(value) if kind == "text" => {
+            Some(text_of(value).ok_or_else(|| invalid(format!("{path}.text"), "a string"))?)
+        }
+        None if kind == "text" => return Err(invalid(format!("{path}.text"), "a string")),
+        Some(_) | None => None,
+    };
+    Ok(Part { kind, text, members })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(body: &str) -> String {
+        ChatRequest::parse(body.as_bytes()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_request_is_read_with_what_the_gateway_needs() {
+        let body = br#"{"model":"gpt-x","stream":true,"stream_options":{"include_usage":true},"n":2,"max_tokens":5,
+            "max_completion_tokens":9,"user":"u","metadata":{"team":"a"},"ragmux":{"include_context":true},
+            "messages":[{"role":"system","content":"be \"kind\""},{"role":"assistant","content":null,"tool_calls":[{}]},
+            {"role":"user","content":[{"type":"text","text":"what"},{"type":"image_url","image_url":{"url":"x"}},
+            {"type":"text","text":"is it?"}]}],"tools":[{"type":"function"}],"temperature":0.5}"#;
+        let request = ChatRequest::parse(body).unwrap();
+        assert_eq!(request.model, "gpt-x");
+        assert!(request.stream && request.include_usage && request.include_context);
+        assert_eq!((request.n, request.output_limit), (2, Some(9)));
+        assert_eq!(request.last_user_text().unwrap(), "what\nis it?");
+        assert_eq!(request.messages[2].other_parts(), 1);
+        assert_eq!(request.countable_texts(), ["be \"kind\"", "", "[{}]", "what\nis it?", r#"[{"type":"function"}]"#]);
+        assert!(!request.ends_with_tool_result());
+    }
+
+    #[test]
+    fn a_bad_request_is_told_what_is_wrong_with_it() {
+        for (body, said) in [
+            ("", "malformed JSON body: EOF while parsing a value at line 1 column 0"),
+            ("[]", "malformed JSON body: invalid type: sequence, expected a JSON object at line 1 column 0"),
+            (r#"{"model":"m"}"#, "messages is required"),
+            (r#"{"messages":null}"#, "messages is required"),
+            (r#"{"messages":[]}"#, "messages is required"),
+            (r#"{"messages":"hi"}"#, "messages must be an array"),
+            (r#"{"messages":["hi"]}"#, "messages[0] must be an object"),
+            (r#"{"messages":[{"content":"a"}]}"#, "messages[0].role must be a role such as user, system or assistant"),
+            (
+                r#"{"messages":[{"role":"user","content":7}]}"#,
+                "messages[0].content must be a string or an array of parts",
+            ),
+            (
+                r#"{"messages":[{"role":"user","content":[{"type":"text"}]}]}"#,
+                "messages[0].content[0].text must be a string",
+            ),
+            (
+                r#"{"messages":[{"role":"user","content":[{}]}]}"#,
+                "messages[0].content[0].type must be a string such as text or image_url",
+            ),
+            (r#"{"messages":[{"role":"user"}],"model":7}"#, "model must be a string"),
+            (r#"{"messages":[{"role":"user"}],"stream":"yes"}"#, "stream must be true or false"),
+            (r#"{"messages":[{"role":"user"}],"n":0}"#, "n must be a whole number from 1 to 128"),
+            (r#"{"messages":[{"role":"user"}],"max_tokens":-1}"#, "max_tokens must be a whole number, zero or more"),
+            (r#"{"messages":[{"role":"user"}],"stream_options":[]}"#, "stream_options must be an object"),
+        ] {
+            assert_eq!(refused(body), said);
+        }
+        assert!(refused("{\"messages\":[\"\u{0}\"]}").starts_with("malformed JSON body"));
+        assert!(ChatRequest::parse(b"{\"a\":\"\xff\"}").is_err());
+    }
+
+    #[test]
+    fn a_name_given_twice_at_any_level_that_is_read_is_refused() {
+        for (body, said) in [
+            (r#"{"messages":[{"role":"user"}],"max_tokens":1,"max_tokens":2}"#, "max_tokens occurs more than once"),
+            (r#"{"messages":[{"role":"user"}],"model":"a","mod\u0065l":"b"}"#, "model occurs more than once"),
+            (
+                r#"{"messages":[{"role":"user","content":"a","content":"b"}]}"#,
+                "messages[0].content occurs more than once",
+            ),
+            (
+                r#"{"messages":[{"role":"user","content":[{"type":"text","text":"a","text":"b"}]}]}"#,
+                "messages[0].content[0].text occurs more than once",
+            ),
+            (
+                r#"{"messages":[{"role":"user"}],"stream_options":{"include_usage":false,"include_usage":true}}"#,
+                "stream_options.include_usage occurs more than once",
+            ),
+        ] {
+            assert_eq!(refused(body), said);
+        }
+    }
+
+    #[test]
+    fn nesting_is_bounded() {
+        let deep = format!(r#"{{"messages":[{{"role":"user"}}],"x":{}{}}}"#, "[".repeat(128), "]".repeat(128));
+        assert_eq!(ChatRequest::parse(deep.as_bytes()).unwrap_err(), RequestError::TooDeep);
+    }
+
+    #[test]
+    fn a_server_field_that_lifts_the_bound_lifts_it() {
+        let parse = |fields: &str| {
+            let body = format!(r#"{{"messages":[{{"role":"user"}}]{fields}}}"#);
+            ChatRequest::parse(body.as_bytes()).unwrap().output_limit
+        };
+        assert_eq!(parse(""), None);
+        assert_eq!(parse(r#","max_tokens":10,"n_predict":20"#), Some(20));
+        assert_eq!(parse(r#","max_tokens":10,"n_predict":-1"#), None);
+    }
+
+    #[test]
+    fn odd_content_of_our_own_member_counts_as_absent() {
+        for own in ["7", "[]", "{}", r#"{"include_context":"yes"}"#] {
+            let body = format!(r#"{{"messages":[{{"role":"user"}}],"ragmux":{own}}}"#);
+            assert!(!ChatRequest::parse(body.as_bytes()).unwrap().include_context);
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! The one HTTP client all upstream calls go through.
+
+use std::error::Error as StdError;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
+use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
+use reqwest::redirect::{Attempt, Policy};
+use reqwest::{Client, Response};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::time::{Instant, timeout_at};
+use url::Url;
+
+use crate::connection::Connection;
+use crate::error::{UpstreamError, Waited};
+use crate::ssrf::{AddressPolicy, AddressRefused, GuardedResolver};
+
+/// The largest JSON answer, in bytes.
+pub const MAX_ANSWER_BYTES: u64 = 32 * 1024 * 1024;
+/// The largest error answer that is read, in bytes.
+const MAX_ERROR_BYTES: u64 = 1024 * 1024;
+const MAX_REDIRECTS: usize = 3;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
+const POOL_IDLE: Duration = Duration::from_secs(90);
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
+
+/// What an installation chooses about upstream calls.
+#[derive(Clone, Debug)]
+pub struct HttpOptions {
+    /// The wait for an answer's status and headers (`UPSTREAM_TIMEOUT`).
+    pub header_timeout: Duration,
+    /// The longest silence within an answer.
+    pub idle_timeout: Duration,
+    /// The longest a stream may last (`STREAM_MAX_DURATION`).
+    pub stream_max_duration: Duration,
+    /// The most bytes a stream may have (`STREAM_MAX_BYTES_MB`).
+    pub stream_max_bytes: u64,
+    /// Which addresses may be called.
+    pub addresses: AddressPolicy,
+}
+
+impl Default for HttpOptions {
+    fn default() -> Self {
+        Self {
+            header_timeout: Duration::from_secs(5 * 60),
+            idle_timeout: Duration::from_secs(5 * 60),
+            stream_max_duration: Duration::from_secs(30 * 60),
+            stream_max_bytes: 256 * 1024 * 1024,
+            addresses: AddressPolicy::default(),
+        }
+    }
+}
+
+/// The HTTP client could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The TLS settings were refused.
+    #[error("the TLS client cannot be set up")]
+    Tls(#[from] rustls::Error),
+    /// The client was refused.
+    #[error("the HTTP client cannot be set up")]
+    Http(#[from] reqwest::Error),
+}
+
+#[derive(Debug)]
+pub(crate) struct HttpClient {
+    client: Client,
+    addresses: Arc<AddressPolicy>,
+    options: HttpOptions,
+}
+
+impl HttpClient {
+    pub(crate) fn new(options: HttpOptions) -> Result<Self, ClientError> {
+        let addresses = Arc::new(options.addresses.clone());
+        let client = Client::builder()
+            .tls_backend_preconfigured(tls()?)
+            .dns_resolver(Arc::new(GuardedResolver { policy: Arc::clone(&addresses) }))
+            .redirect(Policy::custom(redirect))
+            .referer(false)
+            .no_proxy()
+            .user_agent(concat!("ragmux/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(CONNECT_TIMEOUT)
+            .pool_idle_timeout(POOL_IDLE)
+            .tcp_nodelay(true)
+            .tcp_keepalive(KEEP_ALIVE)
+            .http2_keep_alive_interval(KEEP_ALIVE)
+            .build()?;
+        Ok(Self { client, addresses, options })
+    }
+
+    pub(crate) fn options(&self) -> &HttpOptions {
+        &self.options
+    }
+
+    /// Sends a JSON body and waits for the answer's headers, at most until `deadline`.
+    pub(crate) async fn post(
+        &self,
+        connection: &Connection,
+        path: &str,
+        accept: &'static str,
+        body: Bytes,
+        deadline: Instant,
+    ) -> Result<Response, UpstreamError> {
+        let url = connection.endpoint(path);
+        self.addresses.check_literal(&url).map_err(UpstreamError::Refused)?;
+        let mut request = self
+            .client
+            .post(url)
+            .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
+            .header(ACCEPT, HeaderValue::from_static(accept))
+            // Nothing here decodes, and a compressed stream could not be passed on event by event.
+            .header(ACCEPT_ENCODING, HeaderValue::from_static("identity"))
+            .body(body);
+        if let Some(credential) = connection.credential_text() {
+            let mut value = HeaderValue::from_str(&format!("Bearer {credential}"))
+                .map_err(|_| UpstreamError::Auth { status: 401 })?;
+            value.set_sensitive(true);
+            request = request.header(AUTHORIZATION, value);
+        }
+        let limit = deadline.min(Instant::now() + self.options.header_timeout);
+        match timeout_at(limit, request.send()).await {
+            Err(_) if limit == deadline => Err(UpstreamError::Timeout(Waited::Total)),
+            Err(_) => Err(UpstreamError::Timeout(Waited::Headers)),
+            Ok(Err(error)) => Err(from_transport(error)),
+            Ok(Ok(response)) if is_encoded(response.headers()) => {
+                Err(UpstreamError::BadAnswer("it is compressed, which was not asked for"))
+            }
+            Ok(Ok(response)) => Ok(response),
+        }
+    }
+
+    /// Reads a whole answer of at most `MAX_ANSWER_BYTES`.
+    pub(crate) async fn read_answer(&self, response: Response, deadline: Instant) -> Result<Bytes, UpstreamError> {
+        self.read(response, deadline, MAX_ANSWER_BYTES).await
+    }
+
+    /// Reads what can be had of an error answer. Its status has been seen, so whatever goes wrong now changes nothing.
+    pub(crate) async fn read_error(&self, response: Response, deadline: Instant) -> Bytes {
+        self.read(response, deadline, MAX_ERROR_BYTES).await.unwrap_or_default()
+    }
+
+    async fn read(&self, mut response: Response, deadline: Instant, limit: u64) -> Result<Bytes, UpstreamError> {
+        let mut body = BytesMut::new();
+        loop {
+            let idle = Instant::now() + self.options.idle_timeout;
+            let chunk = timeout_at(idle.min(deadline), response.chunk())
+                .await
+                .map_err(|_| UpstreamError::Timeout(if idle < deadline { Waited::Idle } else { Waited::Total }))?
+                .map_err(|_| UpstreamError::Truncated)?;
+            let Some(chunk) = chunk else { return Ok(body.freeze()) };
+            if (body.len() + chunk.len()) as u64 > limit {
+                return Err(UpstreamError::TooLarge { limit_bytes: limit });
+            }
+            body.extend_from_slice(&chunk);
+        }
+    }
+}
+
+/// TLS with the platform's roots, so that an operator's own certificate authority counts, or with the built-in ones
+/// where the platform has none (a bare container).
+fn tls() -> Result<ClientConfig, rustls::Error> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if roots.is_empty() {
+        roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+    }
+    let mut config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+/// Follows a redirect only to the same host over TLS, and only one that repeats the request as it was.
+fn redirect(attempt: Attempt<'_>) -> reqwest::redirect::Action {
+    let same_host = attempt.previous().first().is_some_and(|first| first.host() == attempt.url().host());
+    let repeats = matches!(attempt.status().as_u16(), 307 | 308);
+    if attempt.previous().len() <= MAX_REDIRECTS && same_host && repeats && is_tls(attempt.url()) {
+        attempt.follow()
+    } else {
+        attempt.stop()
+    }
+}
+
+fn is_tls(url: &Url) -> bool {
+    url.scheme() == "https"
+}
+
+fn is_encoded(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_ENCODING).is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity"))
+}
+
+fn from_transport(error: reqwest::Error) -> UpstreamError {
+    let mut source: Option<&(dyn StdError + 'static)> = Some(&error);
+    while let Some(cause) = source {
+        if let Some(refused) = cause.downcast_ref::<AddressRefused>() {
+            return UpstreamError::Refused(refused.clone());
+        }
+        source = cause.source();
+    }
+    // The URL is configuration, and errors end up in logs.
+    let error = error.without_url();
+    if error.is_connect() { UpstreamError::Connect(error) } else { UpstreamError::Lost(error) }
+}

@@ -1,0 +1,308 @@
+//! JSON read without copying: the members of an object as slices of the text they came from, and edits of that text.
+//!
+//! Bodies are forwarded as the bytes they arrived in. What has to change is found by its range in the text and
+//! replaced there; everything else, spelling and white space included, stays.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Range;
+
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// One member of an object.
+#[derive(Clone, Debug)]
+pub(crate) struct Member<'a> {
+    pub(crate) name: Cow<'a, str>,
+    pub(crate) value: &'a RawValue,
+}
+
+/// The members of one object, in their order, repeated names included.
+#[derive(Clone, Debug)]
+pub(crate) struct Members<'a> {
+    text: &'a str,
+    list: Vec<Member<'a>>,
+}
+
+impl<'a> Members<'a> {
+    /// Reads a text that must be one object. Nothing below the object's own level is kept but its range.
+    pub(crate) fn parse(text: &'a str) -> Result<Self, serde_json::Error> {
+        let mut deserializer = serde_json::Deserializer::from_str(text);
+        let list = deserializer.deserialize_map(MembersVisitor)?;
+        deserializer.end()?;
+        Ok(Self { text, list })
+    }
+
+    /// The value of that name; of repeated ones the last.
+    pub(crate) fn get(&self, name: &str) -> Option<&'a RawValue> {
+        self.list.iter().rev().find(|member| member.name == name).map(|member| member.value)
+    }
+
+    /// Like [`Members::get`], where `null` counts as absent.
+    pub(crate) fn present(&self, name: &str) -> Option<&'a RawValue> {
+        self.get(name).filter(|value| value.get() != "null")
+    }
+
+    /// The first name that occurs twice.
+    pub(crate) fn repeated(&self) -> Option<&str> {
+        self.list
+            .iter()
+            .enumerate()
+            .find(|(at, member)| self.list.iter().take(*at).any(|earlier| earlier.name == member.name))
+            .map(|(_, member)| member.name.as_ref())
+    }
+
+    /// All values of that name.
+    pub(crate) fn all(&self, name: &str) -> impl Iterator<Item = &'a RawValue> {
+        self.list.iter().filter(move |member| member.name == name).map(|member| member.value)
+    }
+
+    /// Whether there is no member.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Where in `outer`, which this object is a part of, a first member can be inserted.
+    pub(crate) fn inside(&self, outer: &str) -> usize {
+        span(outer, self.text).start + self.text.find('{').map_or(0, |at| at + 1)
+    }
+
+    /// The ranges of `outer` that hold the members of that name, each with one comma.
+    pub(crate) fn ranges_without(&self, outer: &str, name: &str) -> Vec<Range<usize>> {
+        let mut ranges = Vec::new();
+        let mut end_before = self.inside(outer);
+        let mut kept_before = false;
+        for member in &self.list {
+            let end = span(outer, member.value.get()).end;
+            if member.name != name {
+                kept_before = true;
+            } else if kept_before {
+                ranges.push(end_before..end);
+            } else {
+                ranges.push(end_before..past_comma(outer, end));
+            }
+            end_before = if kept_before { end } else { past_comma(outer, end) };
+        }
+        ranges
+    }
+}
+
+/// The elements of a text that must be one array.
+pub(crate) fn elements(text: &str) -> Result<Vec<&RawValue>, serde_json::Error> {
+    serde_json::from_str(text)
+}
+
+/// The text of a value that is a string.
+pub(crate) fn text_of(value: &RawValue) -> Option<Cow<'_, str>> {
+    let quoted = value.get();
+    let inner = quoted.strip_prefix('"')?.strip_suffix('"')?;
+    if memchr::memchr(b'\\', inner.as_bytes()).is_none() {
+        return Some(Cow::Borrowed(inner));
+    }
+    serde_json::from_str::<String>(quoted).ok().map(Cow::Owned)
+}
+
+/// A string as a JSON literal, quotes included.
+pub(crate) fn literal(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// Where `inner` lies in `outer`. `inner` must be a slice of `outer`.
+pub(crate) fn span(outer: &str, inner: &str) -> Range<usize> {
+    let start = (inner.as_ptr() as usize).saturating_sub(outer.as_ptr() as usize);
+    start..start + inner.len()
+}
+
+/// Whether arrays and objects are nested deeper than `limit`.
+pub(crate) fn deeper_than(text: &str, limit: usize) -> bool {
+    let bytes = text.as_bytes();
+    let (mut at, mut depth) = (0, 0_usize);
+    while let Some(byte) = bytes.get(at) {
+        match byte {
+            b'{' | b'[' => {
+                depth += 1;
+                if depth > limit {
+                    return true;
+                }
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            b'"' => at = end_of_string(bytes, at),
+            _ => {}
+        }
+        at += 1;
+    }
+    false
+}
+
+/// The place of the quote that closes the string opened at `open`, or the end of the text.
+fn end_of_string(bytes: &[u8], open: usize) -> usize {
+    let mut at = open + 1;
+    while let Some(found) = bytes.get(at..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
+        at += found;
+        if bytes.get(at) == Some(&b'"') {
+            return at;
+        }
+        at += 2;
+    }
+    bytes.len()
+}
+
+fn past_comma(text: &str, from: usize) -> usize {
+    let rest = text.get(from..).unwrap_or_default();
+    let trimmed = rest.trim_start_matches([' ', '\t', '\r', '\n']);
+    if trimmed.starts_with(',') { from + rest.len() - trimmed.len() + 1 } else { from }
+}
+
+/// Edits of a text, to be applied at once. Ranges refer to the text before any edit and may touch or overlap.
+#[derive(Debug, Default)]
+pub(crate) struct Splices {
+    edits: Vec<(Range<usize>, Vec<u8>)>,
+}
+
+impl Splices {
+    pub(crate) fn replace(&mut self, range: Range<usize>, with: impl Into<Vec<u8>>) {
+        self.edits.push((range, with.into()));
+    }
+
+    pub(crate) fn insert(&mut self, at: usize, what: impl Into<Vec<u8>>) {
+        self.edits.push((at..at, what.into()));
+    }
+
+    pub(crate) fn remove(&mut self, range: Range<usize>) {
+        self.edits.push((range, Vec::new()));
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.edits.is_empty()
+    }
+
+    /// The edits in the order of their places.
+    pub(crate) fn into_sorted(mut self) -> Vec<(Range<usize>, Vec<u8>)> {
+        self.edits.sort_by_key(|(range, _)| (range.start, range.end));
+        self.edits
+    }
+
+    /// The edited text.
+    pub(crate) fn apply(self, text: &[u8]) -> Vec<u8> {
+        let growth: usize = self.edits.iter().map(|(_, with)| with.len()).sum();
+        let mut out = Vec::with_capacity(text.len() + growth);
+        let mut at = 0;
+        for (range, with) in self.into_sorted() {
+            out.extend_from_slice(text.get(at..range.start).unwrap_or_default());
+            out.extend_from_slice(&with);
+            at = at.max(range.end);
+        }
+        out.extend_from_slice(text.get(at..).unwrap_or_default());
+        out
+    }
+}
+
+struct MembersVisitor;
+
+impl<'de> Visitor<'de> for MembersVisitor {
+    type Value = Vec<Member<'de>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut list = Vec::with_capacity(8);
+        while let Some(name) = map.next_key_seed(Name)? {
+            list.push(Member { name, value: map.next_value()? });
+        }
+        Ok(list)
+    }
+}
+
+struct Name;
+
+impl<'de> DeserializeSeed<'de> for Name {
+    type Value = Cow<'de, str>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Name {
+    type Value = Cow<'de, str>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a member name")
+    }
+
+    fn visit_borrowed_str<E: serde::de::Error>(self, name: &'de str) -> Result<Self::Value, E> {
+        Ok(Cow::Borrowed(name))
+    }
+
+    fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<Self::Value, E> {
+        Ok(Cow::Owned(name.to_owned()))
+    }
+}
+
+/// Reads bytes that must be UTF-8 as one object.
+pub(crate) fn object(bytes: &[u8]) -> Result<(&str, Members<'_>), serde_json::Error> {
+    let text = std::str::from_utf8(bytes).map_err(|_| serde_json::Error::custom("the text is not UTF-8"))?;
+    Ok((text, Members::parse(text)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn without(text: &str, name: &str) -> String {
+        let members = Members::parse(text).unwrap();
+        let mut splices = Splices::default();
+        for range in members.ranges_without(text, name) {
+            splices.remove(range);
+        }
+        String::from_utf8(splices.apply(text.as_bytes())).unwrap()
+    }
+
+    #[test]
+    fn a_member_is_removed_with_exactly_one_comma() {
+        for (text, left) in [
+            (r#"{"u":1}"#, r#"{}"#),
+            (r#"{ "u" : {"a":[1,2]} , "b":2}"#, r#"{ "b":2}"#),
+            (r#"{"a":1,"u":null}"#, r#"{"a":1}"#),
+            (r#"{"a":1 , "u":3, "b":"x,y"}"#, r#"{"a":1, "b":"x,y"}"#),
+            (r#"{"u":1,"u":2,"a":3}"#, r#"{"a":3}"#),
+            (r#"{"u":1,"u":2}"#, r#"{}"#),
+            (r#"{"u":1,"a":3,"u":2,"b":4,"u":5}"#, r#"{"a":3,"b":4}"#),
+            (r#"{"\u0075":1,"a":3}"#, r#"{"a":3}"#),
+            (r#"  {"a":3}  "#, r#"  {"a":3}  "#),
+        ] {
+            assert_eq!(without(text, "u"), left, "{text}");
+        }
+    }
+
+    #[test]
+    fn repeated_names_are_found_however_they_are_spelt() {
+        assert_eq!(Members::parse(r#"{"a":1,"b":2,"\u0061":3}"#).unwrap().repeated(), Some("a"));
+        assert_eq!(Members::parse(r#"{"a":1,"b":{"a":2}}"#).unwrap().repeated(), None);
+    }
+
+    #[test]
+    fn what_is_not_one_object_is_refused() {
+        for text in ["", "[]", "1", "{", r#"{"a":1} x"#, r#"{"a":}"#, r#"{"a":1,}"#] {
+            assert!(Members::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn depth_ignores_brackets_in_strings() {
+        let nested = format!("{}{}", "[".repeat(128), "]".repeat(128));
+        assert!(!deeper_than(&nested, 128));
+        assert!(deeper_than(&format!("[{nested}]"), 128));
+        assert!(!deeper_than(r#"["\"[[[[\\",[]]"#, 2));
+    }
+
+    #[test]
+    fn a_string_value_is_unescaped() {
+        let members = Members::parse(r#"{"a":"x\n\u00e9\ud83d\ude00","b":"plain","c":1}"#).unwrap();
+        assert_eq!(text_of(members.get("a").unwrap()).unwrap(), "x\né😀");
+        assert_eq!(text_of(members.get("b").unwrap()).unwrap(), "plain");
+        assert_eq!(text_of(members.get("c").unwrap()), None);
+    }
+}

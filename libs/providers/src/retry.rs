@@ -1,0 +1,113 @@
+//! Trying again before the first byte.
+
+use std::time::Duration;
+
+use rand::RngExt;
+use tokio::time::Instant;
+
+use crate::error::UpstreamError;
+
+/// The most times one request is sent, retries and fallbacks together.
+pub const MAX_ATTEMPTS: u32 = 3;
+
+const FIRST_DELAY: Duration = Duration::from_millis(250);
+const MAX_DELAY: Duration = Duration::from_secs(8);
+
+/// The attempts of one client request. It is made once per request and passed to every call that serves it, whichever
+/// connection that goes to, so the bounds hold across all of them.
+#[derive(Debug)]
+pub struct Attempts {
+    deadline: Instant,
+    made: u32,
+}
+
+impl Attempts {
+    /// No attempt made yet; none may begin or last past `deadline`.
+    #[must_use]
+    pub fn until(deadline: Instant) -> Self {
+        Self { deadline, made: 0 }
+    }
+
+    /// How many were made.
+    #[must_use]
+    pub fn made(&self) -> u32 {
+        self.made
+    }
+
+    /// When the request must be over.
+    #[must_use]
+    pub fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    pub(crate) fn begin(&mut self) {
+        self.made += 1;
+    }
+
+    /// Waits until the next attempt is due, or gives the error back when there is to be none: it is of a kind that is
+    /// not retried, three were made, or the wait would pass the deadline. A provider that asks for more than 8 seconds
+    /// is not waited for: the client hears of it at once and knows better what its time is worth.
+    pub(crate) async fn back_off(&self, error: UpstreamError) -> Result<(), UpstreamError> {
+        let Some(delay) = self.next_delay(&error, rand::rng().random_range(0.0..1.0)) else { return Err(error) };
+        tracing::debug!(
+            attempt = self.made,
+            delay_ms = delay.as_millis() as u64,
+            status = error.status(),
+            "an upstream call failed and is tried again"
+        );
+        tokio::time::sleep(delay).await;
+        Ok(())
+    }
+
+    fn next_delay(&self, error: &UpstreamError, jitter: f64) -> Option<Duration> {
+        if self.made >= MAX_ATTEMPTS || !error.is_retryable() {
+            return None;
+        }
+        let full = FIRST_DELAY.saturating_mul(1_u32.checked_shl(self.made.saturating_sub(1)).unwrap_or(u32::MAX));
+        let backoff = full.min(MAX_DELAY).mul_f64(0.5 + jitter / 2.0);
+        let asked = error.retry_after().unwrap_or_default();
+        let delay = backoff.max(asked);
+        (asked <= MAX_DELAY && Instant::now() + delay < self.deadline).then_some(delay)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Words;
+
+    fn unavailable(retry_after_s: Option<u64>) -> UpstreamError {
+        UpstreamError::Failed {
+            status: 503,
+            words: Words::default(),
+            retry_after: retry_after_s.map(Duration::from_secs),
+        }
+    }
+
+    fn after(made: u32, left: Duration) -> Attempts {
+        Attempts { deadline: Instant::now() + left, made }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_wait_doubles_and_is_jittered_downwards() {
+        let left = Duration::from_secs(60);
+        assert_eq!(after(1, left).next_delay(&unavailable(None), 1.0), Some(Duration::from_millis(250)));
+        assert_eq!(after(1, left).next_delay(&unavailable(None), 0.0), Some(Duration::from_millis(125)));
+        assert_eq!(after(2, left).next_delay(&unavailable(None), 1.0), Some(Duration::from_millis(500)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_provider_is_given_the_time_it_asks_for_unless_that_is_long() {
+        let left = Duration::from_secs(60);
+        assert_eq!(after(1, left).next_delay(&unavailable(Some(3)), 0.5), Some(Duration::from_secs(3)));
+        assert_eq!(after(1, left).next_delay(&unavailable(Some(9)), 0.5), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn attempts_end_with_the_third_and_with_the_deadline() {
+        assert_eq!(after(3, Duration::from_secs(60)).next_delay(&unavailable(None), 0.5), None);
+        assert_eq!(after(1, Duration::from_millis(200)).next_delay(&unavailable(None), 1.0), None);
+        assert!(after(1, Duration::from_secs(60)).back_off(UpstreamError::Truncated).await.is_err());
+        assert!(after(1, Duration::from_secs(60)).back_off(unavailable(None)).await.is_ok());
+    }
+}
