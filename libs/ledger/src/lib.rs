@@ -1,1 +1,23 @@
-//! Written next.
+//! What a call may cost before it runs, and what it did cost after: admission, holds, charges and settlement.
+//!
+//! [`Ledger::admit`] reserves in PostgreSQL before anything is sent upstream; arrivals that come while a statement is in
+//! flight go together in the next one. What it returns, an [`OpenCall`], is the one place a call's figures are gathered,
+//! and settles the call when it is finished or dropped: at the end of an answer, on an error, when the client leaves,
+//! when a task panics and at shutdown. The permit to hand in the settlement is taken before the admission is sent, so a
+//! full writer slows admission down and loses nothing.
+//!
+//! Edge, worker and admin all charge through here.
+
+mod call;
+mod charge;
+mod error;
+mod lane;
+mod prices;
+mod service;
+mod writer;
+
+pub use call::{Ending, OpenCall};
+pub use charge::{Charge, Usage, charge};
+pub use error::LedgerError;
+pub use prices::{PriceBook, PriceSource};
+pub use service::{Ledger, LedgerTasks, Outcome};

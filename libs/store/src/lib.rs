@@ -1,1 +1,25 @@
-//! Written next.
+//! Everything that is said to PostgreSQL.
+//!
+//! All SQL of the product is in this crate: checked `sqlx` macros, one function a statement, in a file named after its
+//! entity. Statements that touch a tenant's rows filter by it, and every lease, window and expiry is decided by the
+//! database's clock. Text built at run time exists only for the per-width vector tables ([`vectors`]) and for the ledger
+//! calls ([`ledger`]), from integers, uuids and hexadecimal alone.
+//!
+//! [`Store`] is the handle; [`schema`] knows the migrations; [`provision`] prepares an empty database; `testing` (a
+//! feature) gives every test a database of its own.
+
+pub mod canary;
+pub mod config_log;
+mod error;
+pub mod instances;
+pub mod ledger;
+mod pool;
+pub mod prices;
+pub mod principals;
+pub mod provision;
+pub mod schema;
+#[cfg(feature = "testing")]
+pub mod testing;
+
+pub use error::{MigrateError, StoreError};
+pub use pool::{DatabaseFacts, Listener, Store, Topic};

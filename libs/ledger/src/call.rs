@@ -1,0 +1,167 @@
+//! One admitted call, from its admission to its settlement.
+
+use std::time::Instant;
+
+use domain::{PriceSnapshot, RequestId};
+use store::ledger::{Entry, Headroom, Settlement};
+use tokio::sync::mpsc::OwnedPermit;
+
+use crate::charge::{Usage, charge};
+use crate::prices::PriceSource;
+
+/// How a call ended, as far as the charge depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The answer is complete.
+    Complete,
+    /// The client left.
+    ClientGone,
+    /// We or the provider failed before the first byte of an answer.
+    Fault,
+    /// The provider refused the request (its 4xx, except 401, 403, 408 and 429, which are faults).
+    Rejected,
+    /// The answer broke off after its first byte.
+    Cut,
+}
+
+/// A call that holds part of a budget.
+///
+/// Its figures are kept up to date while it runs, so that dropping it at any moment settles it correctly: as left by the
+/// client (status 499) unless it was finished.
+pub struct OpenCall {
+    permit: Option<OwnedPermit<Settlement>>,
+    request: RequestId,
+    counted_prompt: i64,
+    output_tokens: i64,
+    headroom: Headroom,
+    accepted: Instant,
+    sent: bool,
+    delivered: i64,
+    usage: Option<Usage>,
+    prices: PriceSnapshot,
+    entry: Entry,
+}
+
+impl OpenCall {
+    pub(crate) fn new(
+        permit: OwnedPermit<Settlement>,
+        request: RequestId,
+        counted_prompt: i64,
+        output_tokens: i64,
+        headroom: Headroom,
+    ) -> Self {
+        Self {
+            permit: Some(permit),
+            request,
+            counted_prompt,
+            output_tokens,
+            headroom,
+            accepted: Instant::now(),
+            sent: false,
+            delivered: 0,
+            usage: None,
+            prices: PriceSnapshot::default(),
+            entry: Entry { status: 499, ..Entry::default() },
+        }
+    }
+
+    /// The call.
+    #[must_use]
+    pub fn request(&self) -> RequestId {
+        self.request
+    }
+
+    /// The output bound that is held.
+    #[must_use]
+    pub fn output_tokens(&self) -> i64 {
+        self.output_tokens
+    }
+
+    /// What the caps have left after this hold.
+    #[must_use]
+    pub fn headroom(&self) -> &Headroom {
+        &self.headroom
+    }
+
+    /// The rest of the log row.
+    pub fn entry_mut(&mut self) -> &mut Entry {
+        &mut self.entry
+    }
+
+    /// Counts latency from an earlier moment than the admission.
+    pub fn accepted_at(&mut self, accepted: Instant) {
+        self.accepted = accepted;
+    }
+
+    /// Says which model is asked, and at which price.
+    pub fn priced(&mut self, prices: PriceSnapshot, source: PriceSource) {
+        self.prices = prices;
+        self.entry.cost_source = Some(source.as_str().to_owned());
+    }
+
+    /// Replaces the counted prompt, once the prompt is assembled.
+    pub fn counted_prompt(&mut self, tokens: i64) {
+        self.counted_prompt = tokens;
+    }
+
+    /// The request goes upstream now: from here on a client that leaves pays the prompt.
+    pub fn sent(&mut self) {
+        self.sent = true;
+        self.entry.attempts += 1;
+    }
+
+    /// The first byte of the answer is on its way to the client.
+    pub fn first_byte(&mut self) {
+        if self.entry.first_byte_ms.is_none() {
+            self.entry.first_byte_ms = Some(elapsed_ms(self.accepted));
+        }
+    }
+
+    /// Output tokens delivered so far, by our own count.
+    pub fn delivered(&mut self, tokens: i64) {
+        self.delivered = tokens;
+    }
+
+    /// The provider reported usage; a later report replaces an earlier one.
+    pub fn usage(&mut self, usage: Usage) {
+        let usage = usage.sanitised();
+        self.usage = Some(usage);
+        self.entry.prompt_tokens = Some(usage.prompt);
+        self.entry.completion_tokens = Some(usage.completion);
+        self.entry.cached_tokens = Some(usage.cached);
+        self.entry.cache_write_tokens = Some(usage.cache_write);
+        self.entry.reasoning_tokens = Some(usage.reasoning);
+    }
+
+    /// Ends the call: `status` is the HTTP status the client got.
+    pub fn finish(mut self, ending: Ending, status: u16, error_code: Option<&str>) {
+        self.entry.status = i32::from(status);
+        self.entry.error_code = error_code.map(str::to_owned);
+        self.settle(ending);
+    }
+
+    fn settle(&mut self, ending: Ending) {
+        let Some(permit) = self.permit.take() else { return };
+        let charge = charge(ending, self.sent, self.counted_prompt, self.delivered, self.usage, &self.prices);
+        let mut entry = std::mem::take(&mut self.entry);
+        entry.estimated = charge.estimated;
+        entry.latency_ms = elapsed_ms(self.accepted);
+        permit.send(Settlement {
+            request: self.request,
+            counts: charge.counts,
+            tokens: charge.tokens,
+            cost: charge.cost,
+            entry,
+        });
+    }
+}
+
+impl Drop for OpenCall {
+    fn drop(&mut self) {
+        self.settle(Ending::ClientGone);
+    }
+}
+
+fn elapsed_ms(since: Instant) -> i64 {
+    i64::try_from(since.elapsed().as_millis()).unwrap_or(i64::MAX)
+}

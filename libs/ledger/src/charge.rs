@@ -1,0 +1,133 @@
+//! What a call is charged, given how it ended.
+
+use domain::{NanoUsd, PriceSnapshot};
+
+use crate::call::Ending;
+
+/// Usage as a provider reports it. Figures below zero count as zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Prompt tokens, cached and written ones included.
+    pub prompt: i64,
+    /// Completion tokens, reasoning included.
+    pub completion: i64,
+    /// Prompt tokens read from the provider's cache.
+    pub cached: i64,
+    /// Prompt tokens written to the provider's cache.
+    pub cache_write: i64,
+    /// Completion tokens spent on reasoning.
+    pub reasoning: i64,
+}
+
+impl Usage {
+    /// The same with every figure at least zero.
+    #[must_use]
+    pub fn sanitised(self) -> Self {
+        Self {
+            prompt: self.prompt.max(0),
+            completion: self.completion.max(0),
+            cached: self.cached.max(0),
+            cache_write: self.cache_write.max(0),
+            reasoning: self.reasoning.max(0),
+        }
+    }
+}
+
+/// What a call is charged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Charge {
+    /// Whether it counts as a request.
+    pub counts: bool,
+    /// Prompt and completion tokens.
+    pub tokens: i64,
+    /// What they cost.
+    pub cost: NanoUsd,
+    /// Whether this rests on an estimate of ours.
+    pub estimated: bool,
+}
+
+/// Applies the rules: reported usage is charged however the call ended; a fault of ours or the provider's before the
+/// first byte is free and gives the request back; a refusal by the provider is free but counts; otherwise what was sent
+/// and delivered is charged by our own count.
+#[must_use]
+pub fn charge(
+    ending: Ending,
+    sent: bool,
+    counted_prompt: i64,
+    delivered: i64,
+    usage: Option<Usage>,
+    prices: &PriceSnapshot,
+) -> Charge {
+    if let Some(usage) = usage.map(Usage::sanitised) {
+        return Charge {
+            counts: true,
+            tokens: usage.prompt.saturating_add(usage.completion),
+            cost: prices.cost(usage.prompt, usage.cached, usage.cache_write, usage.completion),
+            estimated: false,
+        };
+    }
+    let free = |counts| Charge { counts, tokens: 0, cost: NanoUsd::ZERO, estimated: false };
+    match ending {
+        Ending::Fault => free(false),
+        Ending::Rejected => free(true),
+        Ending::ClientGone if !sent => free(true),
+        Ending::Complete | Ending::ClientGone | Ending::Cut => Charge {
+            counts: true,
+            tokens: counted_prompt.saturating_add(delivered),
+            cost: prices.cost(counted_prompt, 0, 0, delivered),
+            estimated: true,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::Price;
+
+    use super::*;
+
+    fn prices() -> PriceSnapshot {
+        PriceSnapshot { input: Price(1_000_000), output: Price(2_000_000), ..PriceSnapshot::default() }
+    }
+
+    fn of(ending: Ending, sent: bool, delivered: i64, usage: Option<Usage>) -> Charge {
+        charge(ending, sent, 100, delivered, usage, &prices())
+    }
+
+    #[test]
+    fn reported_usage_is_charged_however_the_call_ended() {
+        let usage = Some(Usage { prompt: 7, completion: 3, ..Usage::default() });
+        for ending in [Ending::Complete, Ending::ClientGone, Ending::Cut, Ending::Fault, Ending::Rejected] {
+            let charge = of(ending, true, 50, usage);
+            assert_eq!((charge.tokens, charge.cost, charge.estimated), (10, NanoUsd(13), false));
+        }
+    }
+
+    #[test]
+    fn a_fault_before_the_first_byte_gives_the_request_back() {
+        assert_eq!(
+            of(Ending::Fault, true, 0, None),
+            Charge { counts: false, tokens: 0, cost: NanoUsd(0), estimated: false }
+        );
+    }
+
+    #[test]
+    fn a_refusal_by_the_provider_counts_but_is_free() {
+        let charge = of(Ending::Rejected, true, 0, None);
+        assert!(charge.counts && charge.tokens == 0 && !charge.estimated);
+    }
+
+    #[test]
+    fn a_client_that_leaves_pays_for_what_was_sent_and_delivered() {
+        assert_eq!(of(Ending::ClientGone, false, 0, None).tokens, 0);
+        assert_eq!(of(Ending::ClientGone, true, 0, None).tokens, 100);
+        let charge = of(Ending::ClientGone, true, 5, None);
+        assert_eq!((charge.tokens, charge.cost, charge.estimated), (105, NanoUsd(110), true));
+    }
+
+    #[test]
+    fn negative_reports_charge_nothing() {
+        let usage = Some(Usage { prompt: -5, completion: -5, ..Usage::default() });
+        assert_eq!(of(Ending::Complete, true, 0, usage).tokens, 0);
+    }
+}

@@ -1,0 +1,56 @@
+-- What the two service roles may do. Run after every migration, so that it holds however the roles came to be; where
+-- one role stands for all three there is nothing to grant.
+DO $$
+DECLARE
+    v_function regprocedure;
+    v_table    regclass;
+BEGIN
+    -- Functions are open to everybody unless that is taken away.
+    FOR v_function IN
+        SELECT oid::regprocedure FROM pg_proc
+         WHERE pronamespace = current_schema()::regnamespace AND proowner = current_user::regrole AND prosecdef
+    LOOP
+        EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', v_function);
+    END LOOP;
+
+    IF to_regrole('ragmux_edge') IS NOT NULL AND current_user <> 'ragmux_edge' THEN
+        EXECUTE format('GRANT USAGE ON SCHEMA %I TO ragmux_edge', current_schema());
+        GRANT SELECT ON schema_migrations, config_head, config_changes, model_connections, model_prices,
+            embedding_revisions, projects, routes, route_targets, document_stores, project_stores, documents, chunks,
+            posting_segments, postings, usage_counters, requests_open, request_logs TO ragmux_edge;
+        GRANT SELECT, INSERT ON instance_settings TO ragmux_edge;
+        GRANT SELECT, INSERT, UPDATE ON instances TO ragmux_edge;
+        FOR v_table IN
+            SELECT oid::regclass FROM pg_class
+             WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r' AND relname LIKE 'chunk\_embeddings\_%'
+        LOOP
+            EXECUTE format('GRANT SELECT ON %s TO ragmux_edge', v_table);
+        END LOOP;
+        GRANT EXECUTE ON FUNCTION
+            admit_v1(uuid, uuid[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], text[]),
+            settle_v1(uuid[], bigint[], bigint[], bigint[], text[]),
+            find_principal_v1(bytea), ensure_log_day(date) TO ragmux_edge;
+    END IF;
+
+    IF to_regrole('ragmux_backend') IS NOT NULL AND current_user <> 'ragmux_backend' THEN
+        EXECUTE format('GRANT USAGE ON SCHEMA %I TO ragmux_backend', current_schema());
+        GRANT SELECT, INSERT, UPDATE, DELETE ON
+            instance_settings, instances, config_head, config_changes, users, sessions, login_attempts, model_connections,
+            model_prices, embedding_revisions, projects, project_members, routes, route_targets, api_keys,
+            api_key_projects, api_key_uses, admin_requests, document_stores, project_stores, blobs, blob_parts, documents,
+            chunks, posting_segments, postings, embedding_memo TO ragmux_backend;
+        -- Audit is append only, and what the ledger says is changed by its own functions alone.
+        GRANT SELECT, INSERT ON audit_logs TO ragmux_backend;
+        GRANT SELECT ON schema_migrations, tier_state, usage_counters, requests_open, request_logs TO ragmux_backend;
+        FOR v_table IN
+            SELECT oid::regclass FROM pg_class
+             WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r' AND relname LIKE 'chunk\_embeddings\_%'
+        LOOP
+            EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON %s TO ragmux_backend', v_table);
+        END LOOP;
+        GRANT EXECUTE ON FUNCTION
+            admit_v1(uuid, uuid[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], text[]),
+            settle_v1(uuid[], bigint[], bigint[], bigint[], text[]),
+            ensure_vector_table(integer), ensure_log_day(date) TO ragmux_backend;
+    END IF;
+END $$;

@@ -1,0 +1,86 @@
+//! Who an API key is, for the edge.
+
+use domain::{ApiKeyId, KeyHash, KeyKind, ProjectId, Role, Scope, UserId};
+
+use crate::{Store, StoreError};
+
+/// A key as the database knows it, in whatever state it is.
+#[derive(Clone, Debug)]
+pub struct Principal {
+    /// Which key.
+    pub key: ApiKeyId,
+    /// What it is for.
+    pub kind: KeyKind,
+    /// The name its owner gave it.
+    pub name: String,
+    /// Whose it is; none for a project's key.
+    pub owner: Option<Owner>,
+    /// The project of a project's key.
+    pub project: Option<ProjectId>,
+    /// The project a person's key uses when the call names none.
+    pub default_project: Option<ProjectId>,
+    /// What it may be used for; scopes unknown to this build are left out.
+    pub scopes: Vec<Scope>,
+    /// The routes it may call; `None` for all.
+    pub allowed_routes: Option<Vec<String>>,
+    /// Whether it was revoked.
+    pub revoked: bool,
+    /// Whether its time is over.
+    pub expired: bool,
+    /// Seconds until the key, or the grace of the old secret that was used, ends.
+    pub expires_in_seconds: Option<i64>,
+    /// The projects a person's key is granted to.
+    pub granted: Vec<ProjectId>,
+}
+
+/// The person a key belongs to.
+#[derive(Clone, Copy, Debug)]
+pub struct Owner {
+    /// Who.
+    pub user: UserId,
+    /// Their role now.
+    pub role: Role,
+    /// Whether they may act at all.
+    pub active: bool,
+}
+
+impl Store {
+    /// Finds the key with this hash, or whose previous secret has it and is within its grace.
+    ///
+    /// # Errors
+    /// As for any statement.
+    pub async fn find_principal(&self, hash: &KeyHash) -> Result<Option<Principal>, StoreError> {
+        let row = sqlx::query!(
+            r#"SELECT api_key_id AS "api_key_id!", kind AS "kind!", name AS "name!", owner_user_id, owner_role,
+                      owner_active, project_id, default_project_id, scopes AS "scopes!", allowed_routes,
+                      revoked AS "revoked!", expired AS "expired!", expires_in_seconds,
+                      granted_projects AS "granted_projects!"
+                 FROM find_principal_v1($1)"#,
+            hash.as_bytes().as_slice()
+        )
+        .fetch_optional(self.pool())
+        .await?;
+        let Some(row) = row else { return Ok(None) };
+        // A kind or role that this build does not know belongs to a newer schema: it is not for this build to honour.
+        let Some(kind) = KeyKind::parse(&row.kind) else { return Ok(None) };
+        let owner = row.owner_user_id.map(|user| Owner {
+            user: UserId(user),
+            role: row.owner_role.as_deref().and_then(Role::parse).unwrap_or(Role::Viewer),
+            active: row.owner_active.unwrap_or(false),
+        });
+        Ok(Some(Principal {
+            key: ApiKeyId(row.api_key_id),
+            kind,
+            name: row.name,
+            owner,
+            project: row.project_id.map(ProjectId),
+            default_project: row.default_project_id.map(ProjectId),
+            scopes: row.scopes.iter().filter_map(|scope| Scope::parse(scope)).collect(),
+            allowed_routes: row.allowed_routes,
+            revoked: row.revoked,
+            expired: row.expired,
+            expires_in_seconds: row.expires_in_seconds,
+            granted: row.granted_projects.into_iter().map(ProjectId).collect(),
+        }))
+    }
+}

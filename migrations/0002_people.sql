@@ -1,0 +1,49 @@
+-- People, their sessions and what they did.
+
+CREATE TABLE users (
+    id            bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    username      text NOT NULL CHECK (username <> ''),
+    password_hash text,
+    role          text NOT NULL CHECK (role IN ('viewer', 'editor', 'admin')),
+    oidc_issuer   text,
+    oidc_subject  text,
+    active        boolean NOT NULL DEFAULT true,
+    created_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    last_login_at timestamptz
+);
+CREATE UNIQUE INDEX users_username ON users (lower(username));
+CREATE UNIQUE INDEX users_oidc ON users (oidc_issuer, oidc_subject) WHERE oidc_issuer IS NOT NULL;
+
+CREATE TABLE sessions (
+    id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    user_id    bigint NOT NULL REFERENCES users ON DELETE CASCADE,
+    token_hash bytea NOT NULL UNIQUE,
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    expires_at timestamptz NOT NULL
+);
+CREATE INDEX sessions_user ON sessions (user_id);
+CREATE INDEX sessions_expires ON sessions (expires_at);
+
+CREATE TABLE login_attempts (
+    id           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    username     text NOT NULL,
+    address      text NOT NULL,
+    success      boolean NOT NULL,
+    attempted_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+CREATE INDEX login_attempts_username ON login_attempts (lower(username), attempted_at);
+CREATE INDEX login_attempts_address ON login_attempts (address, attempted_at);
+
+CREATE TABLE audit_logs (
+    id            bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at            timestamptz NOT NULL DEFAULT clock_timestamp(),
+    actor_user_id bigint,
+    actor         text NOT NULL,
+    action        text NOT NULL,
+    target_kind   text,
+    target_id     bigint,
+    details       jsonb NOT NULL DEFAULT '{}',
+    address       text
+);
+CREATE INDEX audit_logs_at ON audit_logs (at);
+CREATE INDEX audit_logs_action ON audit_logs (action, id);
