@@ -194,7 +194,14 @@ impl Store {
             return Ok(Vec::new());
         }
         let mut sql = String::with_capacity(512 + asks.len() * 256);
-        let _ = write!(sql, "SELECT * FROM admit_v1('{}'", instance.0);
+        // Times as integers: the text form of a time without a fraction is not one the driver reads.
+        let _ = write!(
+            sql,
+            "SELECT *, (extract(epoch FROM admitted_at) * 1000000)::bigint AS admitted_us,
+                    (extract(epoch FROM resets_at) * 1000000)::bigint AS resets_us
+               FROM admit_v1('{}'",
+            instance.0
+        );
         write_uuids(&mut sql, asks.iter().map(|ask| ask.request.0));
         write_integers(&mut sql, asks.iter().map(|ask| Some(ask.project.0)));
         write_integers(&mut sql, asks.iter().map(|ask| ask.key.map(i64::from)));
@@ -312,7 +319,7 @@ fn read_admission(row: &PgRow) -> Result<Admission, StoreError> {
     };
     let Some(code) = row.try_get::<Option<String>, _>("denial_code")? else {
         return Ok(Admission::Admitted {
-            at: row.try_get("admitted_at")?,
+            at: read_time(row.try_get("admitted_us")?)?,
             output_tokens: row.try_get("output_tokens")?,
             headroom,
         });
@@ -326,8 +333,13 @@ fn read_admission(row: &PgRow) -> Result<Admission, StoreError> {
         cap: row.try_get("denial_cap")?,
         used: row.try_get("denial_used")?,
         held: row.try_get("denial_held")?,
-        resets_at: row.try_get("resets_at")?,
+        resets_at: row.try_get::<Option<i64>, _>("resets_us")?.map(read_time).transpose()?,
         retry_after_seconds: row.try_get("retry_after_seconds")?,
         headroom,
     }))
+}
+
+fn read_time(microseconds: i64) -> Result<OffsetDateTime, StoreError> {
+    OffsetDateTime::from_unix_timestamp_nanos(i128::from(microseconds) * 1000)
+        .map_err(|error| StoreError::from(sqlx::Error::Decode(Box::new(error))))
 }

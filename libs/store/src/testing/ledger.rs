@@ -1,8 +1,25 @@
 //! What tests ask of the ledger.
 
 use domain::ProjectId;
+use sqlx::{AssertSqlSafe, PgPool, Postgres, Transaction};
 
 use super::TestDatabase;
+
+/// A project's row, held by somebody else.
+pub struct ProjectLock {
+    transaction: Transaction<'static, Postgres>,
+    _pool: PgPool,
+}
+
+impl ProjectLock {
+    /// Lets go.
+    ///
+    /// # Errors
+    /// When the connection was lost.
+    pub async fn release(self) -> anyhow::Result<()> {
+        Ok(self.transaction.rollback().await?)
+    }
+}
 
 /// Sums of one project's tier, and of its log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,6 +47,51 @@ pub struct TierTotals {
 }
 
 impl TestDatabase {
+    /// A project with these limits (`column = value, …`).
+    ///
+    /// # Errors
+    /// When the name is taken or a limit is not allowed.
+    pub async fn insert_project(&self, name: &str, limits: &str) -> anyhow::Result<ProjectId> {
+        let pool = self.superuser_pool().await?;
+        let id: i64 = sqlx::query_scalar("INSERT INTO projects (name) VALUES ($1) RETURNING id")
+            .bind(name)
+            .fetch_one(&pool)
+            .await?;
+        if !limits.is_empty() {
+            let sql = format!("UPDATE projects SET {limits} WHERE id = {id}");
+            sqlx::raw_sql(AssertSqlSafe(sql)).execute(&pool).await?;
+        }
+        pool.close().await;
+        Ok(ProjectId(id))
+    }
+
+    /// Holds a project's row until the lock is released or dropped, as a slow writer would.
+    ///
+    /// # Errors
+    /// When the server cannot be reached.
+    pub async fn lock_project(&self, project: ProjectId) -> anyhow::Result<ProjectLock> {
+        let pool = self.superuser_pool().await?;
+        let mut transaction = pool.begin().await?;
+        sqlx::query("SELECT FROM projects WHERE id = $1 FOR UPDATE").bind(project.0).execute(&mut *transaction).await?;
+        Ok(ProjectLock { transaction, _pool: pool })
+    }
+
+    /// Whether any session of this database waits for a lock.
+    ///
+    /// # Errors
+    /// When the server cannot be reached.
+    pub async fn has_lock_waiters(&self) -> anyhow::Result<bool> {
+        let pool = self.superuser_pool().await?;
+        let waits = sqlx::query_scalar(
+            "SELECT EXISTS (SELECT FROM pg_stat_activity
+                             WHERE datname = current_database() AND wait_event_type = 'Lock')",
+        )
+        .fetch_one(&pool)
+        .await?;
+        pool.close().await;
+        Ok(waits)
+    }
+
     /// Reads the totals of a project.
     ///
     /// # Errors

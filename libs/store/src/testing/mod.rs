@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, PgPool};
 
-pub use self::ledger::TierTotals;
+pub use self::ledger::{ProjectLock, TierTotals};
 use crate::provision::{RoleUrls, provision, role_urls};
 use crate::{Store, StoreError, schema};
 

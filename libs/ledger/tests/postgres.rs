@@ -1,0 +1,142 @@
+//! The ledger of a process on a real database.
+
+use std::time::Duration;
+
+use domain::{InstanceId, NanoUsd, Price, PriceSnapshot, ProjectId, RequestId};
+use ledger::{Ending, Ledger, LedgerTasks, Outcome, PriceSource, Usage};
+use store::ledger::Ask;
+use testkit::{RoleName, TestDatabase};
+
+const BUDGET: Duration = Duration::from_secs(30);
+
+async fn start(limits: &str) -> anyhow::Result<(TestDatabase, ProjectId, Ledger, LedgerTasks)> {
+    let database = testkit::database().await?;
+    let project = database.insert_project("p", limits).await?;
+    let (ledger, tasks) = Ledger::start(&database.store(RoleName::Edge)?, InstanceId::new());
+    Ok((database, project, ledger, tasks))
+}
+
+fn ask(project: ProjectId, prompt: i64, output: i64) -> Ask {
+    Ask {
+        request: RequestId::new(),
+        project,
+        key: None,
+        prompt_tokens: prompt,
+        output_tokens: output,
+        min_output: 1,
+        input_price: Price(1_000_000),
+        output_price: Price(1_000_000),
+        fixed_cost: NanoUsd(0),
+        details: r#"{"operation":"chat"}"#.to_owned(),
+    }
+}
+
+fn open(outcome: Outcome) -> Box<ledger::OpenCall> {
+    match outcome {
+        Outcome::Open(call) => call,
+        Outcome::Denied(denial) => panic!("denied: {denial:?}"),
+        Outcome::Refused { code } => panic!("refused: {code}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_callers_at_once_leave_used_equal_to_the_log() -> anyhow::Result<()> {
+    let (database, project, ledger, tasks) = start("tokens_per_day = 100000").await?;
+    let prices = PriceSnapshot { input: Price(1_000_000), output: Price(1_000_000), ..PriceSnapshot::default() };
+    let callers: Vec<_> = (0..64)
+        .map(|number: i64| {
+            let ledger = ledger.clone();
+            tokio::spawn(async move {
+                let mut call = open(ledger.admit(ask(project, 10, 100)).await?);
+                call.priced(prices, PriceSource::User);
+                match number % 4 {
+                    0 => {
+                        call.sent();
+                        call.usage(Usage { prompt: 10, completion: number, ..Usage::default() });
+                        call.finish(Ending::Complete, 200, None);
+                    }
+                    1 => {
+                        call.sent();
+                        call.delivered(7);
+                        drop(call);
+                    }
+                    2 => call.finish(Ending::Fault, 502, Some("upstream_unreachable")),
+                    _ => panic!("a task that panics settles its call too"),
+                }
+                anyhow::Ok(())
+            })
+        })
+        .collect();
+    let mut panics = 0;
+    for caller in callers {
+        match caller.await {
+            Ok(result) => result?,
+            Err(error) => panics += i32::from(error.is_panic()),
+        }
+    }
+    assert_eq!(panics, 16);
+    drop(ledger);
+    assert!(tasks.finish(BUDGET).await);
+    let totals = database.tier_totals(project).await?;
+    assert_eq!((totals.open_calls, totals.open_rows, totals.day_tokens_held), (0, 0, 0));
+    assert_eq!(totals.log_rows, 64);
+    assert_eq!(totals.day_tokens, totals.logged_tokens);
+    assert_eq!(totals.day_cost, totals.logged_cost);
+    let complete: i64 = (0..64).filter(|n| n % 4 == 0).map(|n| 10 + n).sum();
+    assert_eq!(totals.logged_tokens, complete + 16 * 17);
+    assert_eq!(totals.logged_requests, 48, "a fault gives its request back; a panic before sending keeps it");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_caller_that_leaves_while_it_waits_leaves_nothing_held() -> anyhow::Result<()> {
+    let (database, project, ledger, tasks) = start("").await?;
+    // The admission waits inside the database.
+    let lock = database.lock_project(project).await?;
+    let waiting = tokio::spawn({
+        let ledger = ledger.clone();
+        async move { ledger.admit(ask(project, 10, 100)).await.map(|_| ()) }
+    });
+    testkit::until("the admission waits for the lock", || async { database.has_lock_waiters().await }).await?;
+    waiting.abort();
+    assert!(waiting.await.unwrap_err().is_cancelled());
+    lock.release().await?;
+    testkit::until("the abandoned call is settled", || async {
+        let totals = database.tier_totals(project).await?;
+        Ok(totals.log_rows == 1 && totals.open_rows == 0 && totals.open_calls == 0)
+    })
+    .await?;
+    drop(ledger);
+    assert!(tasks.finish(BUDGET).await);
+    let totals = database.tier_totals(project).await?;
+    assert_eq!((totals.day_tokens, totals.day_tokens_held), (0, 0));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_call_that_is_open_at_shutdown_is_waited_for() -> anyhow::Result<()> {
+    let (database, project, ledger, tasks) = start("").await?;
+    let mut call = open(ledger.admit(ask(project, 10, 100)).await?);
+    drop(ledger);
+    let finishing = tokio::spawn(tasks.finish(BUDGET));
+    call.sent();
+    call.usage(Usage { prompt: 4, completion: 2, ..Usage::default() });
+    call.finish(Ending::Complete, 200, None);
+    assert!(finishing.await?);
+    assert_eq!(database.tier_totals(project).await?.logged_tokens, 6);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_denial_says_which_cap() -> anyhow::Result<()> {
+    let (_database, project, ledger, _tasks) = start("concurrent_requests = 1").await?;
+    let first = open(ledger.admit(ask(project, 1, 1)).await?);
+    let Outcome::Denied(denial) = ledger.admit(ask(project, 1, 1)).await? else { panic!("two at once were admitted") };
+    assert_eq!((denial.code.as_str(), denial.cap, denial.held), ("concurrency_limit", 1, 1));
+    first.finish(Ending::Complete, 200, None);
+    testkit::until("the slot is free again", || async {
+        Ok(matches!(ledger.admit(ask(project, 1, 1)).await?, Outcome::Open(_)))
+    })
+    .await?;
+    Ok(())
+}

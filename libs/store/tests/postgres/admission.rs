@@ -1,0 +1,296 @@
+//! The ledger's functions on a real server, through the edge's role.
+
+use domain::{ApiKeyId, InstanceId, NanoUsd, Price, ProjectId, RequestId, Tier};
+use sqlx::PgPool;
+use store::ledger::{Admission, Ask, Denial, Entry, Settlement};
+use store::testing::{RoleName, TestDatabase};
+
+struct Fixture {
+    database: TestDatabase,
+    pool: PgPool,
+    store: store::Store,
+    project: ProjectId,
+}
+
+async fn fixture(limits: &str) -> anyhow::Result<Fixture> {
+    let database = testkit::database().await?;
+    let pool = database.superuser_pool().await?;
+    let store = database.store(RoleName::Edge)?;
+    let project = sqlx::query_scalar("INSERT INTO projects (name) VALUES ('p') RETURNING id").fetch_one(&pool).await?;
+    let fixture = Fixture { database, pool, store, project: ProjectId(project) };
+    fixture.limit("projects", project, limits).await?;
+    Ok(fixture)
+}
+
+impl Fixture {
+    async fn limit(&self, table: &str, id: i64, limits: &str) -> anyhow::Result<()> {
+        if !limits.is_empty() {
+            let sql = format!("UPDATE {table} SET {limits} WHERE id = {id}");
+            sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&self.pool).await?;
+        }
+        Ok(())
+    }
+
+    async fn user_key(&self, limits: &str) -> anyhow::Result<ApiKeyId> {
+        let user: i64 = sqlx::query_scalar("INSERT INTO users (username, role) VALUES ('u', 'viewer') RETURNING id")
+            .fetch_one(&self.pool)
+            .await?;
+        let key: i64 = sqlx::query_scalar(
+            "INSERT INTO api_keys (kind, name, key_hash, key_prefix, owner_user_id)
+             VALUES ('gateway', 'k', '\\x01', 'sk-user-x', $1) RETURNING id",
+        )
+        .bind(user)
+        .fetch_one(&self.pool)
+        .await?;
+        sqlx::query("INSERT INTO api_key_projects VALUES ($1, $2)")
+            .bind(key)
+            .bind(self.project.0)
+            .execute(&self.pool)
+            .await?;
+        self.limit("api_keys", key, limits).await?;
+        Ok(ApiKeyId(key))
+    }
+
+    fn ask(&self, key: Option<ApiKeyId>, prompt: i64, output: i64) -> Ask {
+        Ask {
+            request: RequestId::new(),
+            project: self.project,
+            key,
+            prompt_tokens: prompt,
+            output_tokens: output,
+            min_output: 64,
+            input_price: Price(0),
+            output_price: Price(0),
+            fixed_cost: NanoUsd(0),
+            details: r#"{"operation":"chat"}"#.to_owned(),
+        }
+    }
+
+    async fn admit(&self, asks: &[Ask]) -> anyhow::Result<Vec<Admission>> {
+        Ok(self.store.admit(InstanceId::new(), asks).await?)
+    }
+
+    async fn settle(&self, request: RequestId, tokens: i64, cost: i64) -> anyhow::Result<Vec<RequestId>> {
+        let entry = Entry { status: 200, ..Entry::default() };
+        let settlement = Settlement { request, counts: true, tokens, cost: NanoUsd(cost), entry };
+        Ok(self.store.settle(&[settlement]).await?)
+    }
+}
+
+fn granted(admission: &Admission) -> i64 {
+    match admission {
+        Admission::Admitted { output_tokens, .. } => *output_tokens,
+        other => panic!("not admitted: {other:?}"),
+    }
+}
+
+fn denial(admission: &Admission) -> &Denial {
+    match admission {
+        Admission::Denied(denial) => denial,
+        other => panic!("not denied: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn the_third_request_of_a_minute_is_denied_with_what_the_answer_needs() -> anyhow::Result<()> {
+    let fixture = fixture("requests_per_minute = 2").await?;
+    let asks: Vec<Ask> = (0..3).map(|_| fixture.ask(None, 10, 100)).collect();
+    // A batch that crosses into the next minute would see the window anew.
+    let answers = loop {
+        let answers = fixture.admit(&asks.iter().map(|_| fixture.ask(None, 10, 100)).collect::<Vec<_>>()).await?;
+        if answers.iter().any(|answer| matches!(answer, Admission::Denied(_))) {
+            break answers;
+        }
+    };
+    let denial = denial(&answers[2]);
+    assert_eq!((denial.code.as_str(), denial.tier, denial.cap), ("rate_limit_rpm", Tier::Project, 2));
+    assert_eq!(denial.used + denial.held, 2);
+    assert!((1..=60).contains(&denial.retry_after_seconds));
+    assert_eq!(denial.headroom.requests, Some((2, 0)));
+    Ok(())
+}
+
+#[tokio::test]
+async fn three_sessions_on_a_fresh_window_never_exceed_a_cap() -> anyhow::Result<()> {
+    let fixture = fixture("tokens_per_day = 10000, tokens_per_month = 10000").await?;
+    let one = || async {
+        let store = fixture.database.store(RoleName::Edge)?;
+        let mut admitted = 0;
+        for _ in 0..40 {
+            let ask = Ask { min_output: 100, ..fixture.ask(None, 100, 100) };
+            let answers = store.admit(InstanceId::new(), &[ask]).await?;
+            admitted += i64::from(answers.iter().any(|answer| matches!(answer, Admission::Admitted { .. })));
+        }
+        anyhow::Ok(admitted)
+    };
+    let (a, b, c) = tokio::try_join!(one(), one(), one())?;
+    assert_eq!(a + b + c, 50, "10,000 tokens are room for 50 calls of 200");
+    let totals = fixture.database.tier_totals(fixture.project).await?;
+    assert_eq!((totals.day_tokens_held, totals.open_calls, totals.open_rows), (10_000, 50, 50));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_large_denied_ask_leaves_room_for_small_ones_behind_it() -> anyhow::Result<()> {
+    let fixture = fixture("tokens_per_day = 1000").await?;
+    let answers =
+        fixture.admit(&[fixture.ask(None, 900, 64), fixture.ask(None, 5000, 100), fixture.ask(None, 30, 500)]).await?;
+    assert_eq!(granted(&answers[0]), 64);
+    assert_eq!(denial(&answers[1]).code, "budget_daily");
+    assert_eq!(denial(&answers[2]).held, 964, "6 tokens are left, which is less than the smallest output");
+    let answers = fixture.admit(&[Ask { min_output: 7, ..fixture.ask(None, 30, 7) }]).await?;
+    assert_eq!(denial(&answers[0]).code, "budget_daily");
+    let answers = fixture.admit(&[Ask { min_output: 6, ..fixture.ask(None, 30, 6) }]).await?;
+    assert_eq!(granted(&answers[0]), 6);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_key_denial_takes_nothing_from_the_project() -> anyhow::Result<()> {
+    let fixture = fixture("tokens_per_day = 100000").await?;
+    let key = fixture.user_key("tokens_per_day = 100").await?;
+    let answers = fixture.admit(&[fixture.ask(Some(key), 500, 100), fixture.ask(None, 500, 100)]).await?;
+    let denied = denial(&answers[0]);
+    assert_eq!((denied.tier, denied.code.as_str(), denied.cap), (Tier::Key, "budget_daily", 100));
+    assert_eq!(granted(&answers[1]), 100);
+    let totals = fixture.database.tier_totals(fixture.project).await?;
+    assert_eq!(totals.day_tokens_held, 600);
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_output_is_clipped_to_the_tightest_window_in_tokens_and_money() -> anyhow::Result<()> {
+    let fixture = fixture("tokens_per_day = 1000, cost_per_day = 5000").await?;
+    let priced = Ask { input_price: Price(1_000_000), output_price: Price(10_000_000), ..fixture.ask(None, 500, 4000) };
+    let answers = fixture.admit(&[priced]).await?;
+    // 5,000 nano-USD less 500 for the prompt, at 10 a token.
+    assert_eq!(granted(&answers[0]), 450);
+    let pool = &fixture.pool;
+    let held: (i64, i64) = sqlx::query_as("SELECT held_tokens, held_cost FROM requests_open").fetch_one(pool).await?;
+    assert_eq!(held, (950, 5000));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_revoked_or_ungranted_key_is_refused_by_admission_itself() -> anyhow::Result<()> {
+    let fixture = fixture("").await?;
+    let key = fixture.user_key("").await?;
+    let refusal = |answers: &[Admission]| match &answers[0] {
+        Admission::Refused { code } => code.clone(),
+        other => format!("{other:?}"),
+    };
+    assert_eq!(granted(&fixture.admit(&[fixture.ask(Some(key), 1, 100)]).await?[0]), 100);
+    for (change, code) in [
+        ("UPDATE users SET active = false", "key_owner_inactive"),
+        ("UPDATE api_keys SET expires_at = clock_timestamp()", "key_expired"),
+        ("UPDATE api_keys SET revoked_at = clock_timestamp()", "key_revoked"),
+    ] {
+        sqlx::raw_sql(change).execute(&fixture.pool).await?;
+        assert_eq!(refusal(&fixture.admit(&[fixture.ask(Some(key), 1, 100)]).await?), code);
+    }
+    sqlx::raw_sql("UPDATE api_keys SET revoked_at = NULL, expires_at = NULL; UPDATE users SET active = true; DELETE FROM api_key_projects")
+        .execute(&fixture.pool)
+        .await?;
+    assert_eq!(refusal(&fixture.admit(&[fixture.ask(Some(key), 1, 100)]).await?), "project_not_granted");
+    let unknown = Ask { project: ProjectId(-1), ..fixture.ask(None, 1, 100) };
+    assert_eq!(refusal(&fixture.admit(&[unknown]).await?), "project_not_granted");
+    Ok(())
+}
+
+#[tokio::test]
+async fn settling_moves_held_to_used_and_is_idempotent() -> anyhow::Result<()> {
+    let fixture = fixture("tokens_per_day = 1000").await?;
+    let ask = fixture.ask(None, 100, 200);
+    fixture.admit(std::slice::from_ref(&ask)).await?;
+    assert_eq!(fixture.settle(ask.request, 450, 9).await?, [ask.request]);
+    assert!(fixture.settle(ask.request, 450, 9).await?.is_empty());
+    fixture.store.flush().await?;
+    let totals = fixture.database.tier_totals(fixture.project).await?;
+    assert_eq!((totals.day_tokens, totals.day_tokens_held, totals.open_calls), (450, 0, 0));
+    assert_eq!((totals.logged_tokens, totals.logged_cost, totals.log_rows), (450, 9, 1));
+    let (used, excess): (i64, i64) =
+        sqlx::query_as("SELECT day_tokens_used, day_tokens_excess FROM tier_state").fetch_one(&fixture.pool).await?;
+    assert_eq!((used, excess), (300, 150), "used takes at most the hold");
+    // The excess counts in the next admission.
+    let answers = fixture.admit(&[fixture.ask(None, 500, 100)]).await?;
+    assert_eq!(denial(&answers[0]).used, 450);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_call_that_settles_after_its_window_closed_adds_to_the_closed_window() -> anyhow::Result<()> {
+    let fixture = fixture("").await?;
+    let ask = fixture.ask(None, 100, 200);
+    fixture.admit(std::slice::from_ref(&ask)).await?;
+    // Yesterday, as far as the ledger is concerned.
+    sqlx::raw_sql(
+        "UPDATE tier_state SET minute_start = minute_start - interval '1 day', day_start = day_start - interval '1 day';
+         UPDATE requests_open SET minute_start = minute_start - interval '1 day', project_day = project_day - interval '1 day'",
+    )
+    .execute(&fixture.pool)
+    .await?;
+    let today = fixture.ask(None, 1, 64);
+    fixture.admit(std::slice::from_ref(&today)).await?;
+    fixture.settle(ask.request, 120, 0).await?;
+    fixture.settle(today.request, 2, 0).await?;
+    let closed: i64 =
+        sqlx::query_scalar("SELECT tokens_used FROM usage_counters WHERE window_kind = 'day' AND tier = 1 AND id = $1")
+            .bind(fixture.project.0)
+            .fetch_one(&fixture.pool)
+            .await?;
+    let totals = fixture.database.tier_totals(fixture.project).await?;
+    assert_eq!((closed, totals.day_tokens, totals.day_tokens_held, totals.open_calls), (120, 2, 0, 0));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_hot_row_changes_its_generation_and_loses_nothing() -> anyhow::Result<()> {
+    let fixture = fixture("tokens_per_day = 1000000").await?;
+    for _ in 0..6 {
+        let asks: Vec<Ask> = (0..50).map(|_| fixture.ask(None, 1, 64)).collect();
+        for ask in &asks {
+            fixture.admit(std::slice::from_ref(ask)).await?;
+        }
+        for ask in &asks {
+            fixture.settle(ask.request, 10, 0).await?;
+        }
+    }
+    let (rows, generation): (i64, i64) =
+        sqlx::query_as("SELECT count(*), max(generation) FROM tier_state").fetch_one(&fixture.pool).await?;
+    assert_eq!((rows, generation), (1, 2), "600 changes are more than one generation");
+    let totals = fixture.database.tier_totals(fixture.project).await?;
+    assert_eq!((totals.day_tokens, totals.day_tokens_held, totals.logged_tokens), (3000, 0, 3000));
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_commit_of_both_calls_waits_for_no_disk() -> anyhow::Result<()> {
+    let fixture = fixture("").await?;
+    let mut transaction = fixture.pool.begin().await?;
+    let project = fixture.project.0;
+    let admit = format!(
+        "SELECT admit_v1(gen_random_uuid(), ARRAY[gen_random_uuid()], ARRAY[{project}], ARRAY[NULL]::bigint[],
+                         ARRAY[1], ARRAY[64], ARRAY[64], ARRAY[0], ARRAY[0], ARRAY[0], ARRAY['{{}}'])"
+    );
+    let setting = |sql: String| sqlx::raw_sql(sqlx::AssertSqlSafe(sql));
+    setting(admit).execute(&mut *transaction).await?;
+    let value: String =
+        sqlx::query_scalar("SELECT current_setting('synchronous_commit')").fetch_one(&mut *transaction).await?;
+    assert_eq!(value, "off");
+    transaction.rollback().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn hostile_text_reaches_the_log_unchanged() -> anyhow::Result<()> {
+    let fixture = fixture("").await?;
+    let ask = fixture.ask(None, 1, 64);
+    fixture.admit(std::slice::from_ref(&ask)).await?;
+    let text = "'; DROP TABLE projects; -- \\ \u{1F600} \"\u{0000}";
+    let entry = Entry { status: 200, model: Some(text.to_owned()), ..Entry::default() };
+    let settlement = Settlement { request: ask.request, counts: true, tokens: 1, cost: NanoUsd(0), entry };
+    fixture.store.settle(&[settlement]).await?;
+    let model: String = sqlx::query_scalar("SELECT model FROM request_logs").fetch_one(&fixture.pool).await?;
+    assert_eq!(model, text.replace('\0', ""));
+    Ok(())
+}
