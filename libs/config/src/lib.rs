@@ -19,6 +19,9 @@ mod shutdown;
 mod size;
 mod values;
 
+// The type of this crate's own fields, for those who take a URL or a key from it.
+pub use domain::Secret;
+
 pub use database::{Database, Pooler};
 pub use env::{Env, Findings};
 pub use logging::{LogFormat, Logging};

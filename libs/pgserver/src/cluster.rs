@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
+use config::Secret;
 use tokio::process::Child;
 use tokio::time::{Instant, sleep};
 
@@ -16,7 +17,7 @@ use crate::home::make_folder;
 use crate::initdb::ensure_data;
 use crate::postmaster::{self, POLL, PidFile};
 use crate::server_log::{reason, tail};
-use crate::{ClusterOptions, Installation, ServerUrl};
+use crate::{ClusterOptions, Installation};
 
 /// The pause before a start that failed for a passing reason is tried again.
 const RETRY: Duration = Duration::from_millis(250);
@@ -37,7 +38,7 @@ pub struct Cluster {
     port: u16,
     pid: u32,
     child: Child,
-    url: ServerUrl,
+    url: Secret,
     /// Whether the server ends with this value.
     is_owned: bool,
     _lock: Option<FileLock>,
@@ -69,7 +70,7 @@ impl Cluster {
         let give_up = Instant::now() + options.start_deadline;
         loop {
             let port = options.port.map_or_else(|| free_port(dir), |port| check_port(port, dir))?;
-            let url = ServerUrl::loopback(port, &password);
+            let url = loopback_url(port, &password);
             let spawned = Self::spawn(installation, dir, account.as_ref(), options.clone(), port, url)?;
             let error = match spawned.ready().await {
                 Ok(mut cluster) => {
@@ -98,7 +99,7 @@ impl Cluster {
         account: Option<&Account>,
         options: ClusterOptions,
         port: u16,
-        url: ServerUrl,
+        url: Secret,
     ) -> Result<Self, PgServerError> {
         let data = dir.join("data");
         let log = dir.join("postgres.log");
@@ -156,7 +157,7 @@ impl Cluster {
 
     /// The superuser's URL of the database `postgres`.
     #[must_use]
-    pub fn url(&self) -> &ServerUrl {
+    pub fn url(&self) -> &Secret {
         &self.url
     }
 
@@ -202,7 +203,7 @@ impl Cluster {
     }
 
     /// Lets the server outlive this value and this process.
-    pub(crate) fn hand_over(mut self) -> ServerUrl {
+    pub(crate) fn hand_over(mut self) -> Secret {
         self.is_owned = false;
         self.url.clone()
     }
@@ -242,6 +243,11 @@ async fn stop_left_behind(dir: &Path, options: &ClusterOptions) -> Result<bool, 
     tracing::info!(pid = left.pid, "a postgresql that an earlier run left behind is being stopped");
     postmaster::stop(left.pid, &data, options.stop_deadline).await?;
     Ok(true)
+}
+
+/// The superuser's URL of the database `postgres` on a loopback port.
+pub(crate) fn loopback_url(port: u16, password: &Secret) -> Secret {
+    Secret::new(format!("postgres://postgres:{}@127.0.0.1:{port}/postgres", password.expose()))
 }
 
 fn free_port(dir: &Path) -> Result<u16, PgServerError> {

@@ -176,6 +176,15 @@ impl PgServerError {
         }
     }
 
+    /// Names the lasting folder instead of a staging folder that is gone by the time the sentence is read.
+    pub(crate) fn about(self, lasting: &Path) -> Self {
+        match self {
+            Self::DiskFull { .. } => Self::DiskFull { dir: lasting.to_owned() },
+            Self::InitFailed { detail, .. } => Self::InitFailed { dir: lasting.to_owned(), detail },
+            other => other,
+        }
+    }
+
     /// A blocking piece of work that was lost because the runtime is going away.
     pub(crate) fn interrupted(path: &Path) -> impl FnOnce(tokio::task::JoinError) -> Self {
         move |error| Self::Io { doing: "working on", path: path.to_owned(), source: io::Error::other(error) }

@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use config::Secret;
 use tokio::time::timeout;
 
 use crate::account::{Account, server_command};
@@ -13,6 +14,9 @@ use crate::home::make_folder;
 use crate::server_log::reason;
 use crate::staging::{clear_leftovers, remove_tree, staging_folder};
 use crate::{ClusterOptions, Installation};
+
+/// The superuser's password, beside the data.
+const PASSWORD_FILE: &str = "password";
 
 /// The beginning of the names of half-made data folders.
 const STAGING_PREFIX: &str = "initdb-";
@@ -26,37 +30,33 @@ pub(crate) async fn ensure_data(
     dir: &Path,
     account: Option<&Account>,
     options: &ClusterOptions,
-) -> Result<String, PgServerError> {
+) -> Result<Secret, PgServerError> {
     let data = dir.join("data");
-    let password_file = dir.join("password");
     clear_leftovers(dir, STAGING_PREFIX)?;
     if data.join("PG_VERSION").is_file() {
-        return match fs::read_to_string(&password_file) {
-            Ok(password) if !password.is_empty() => Ok(password),
-            _ => Err(PgServerError::PasswordMissing { dir: dir.to_owned() }),
-        };
+        return read_password(dir).ok_or_else(|| PgServerError::PasswordMissing { dir: dir.to_owned() });
     }
-    let password = hex::encode(rand::random::<[u8; 16]>());
+    let password = Secret::new(hex::encode(rand::random::<[u8; 16]>()));
     remove_tree(&data)?;
-    write_private(&password_file, &password)?;
+    write_private(&dir.join(PASSWORD_FILE), &password)?;
 
     let staging = staging_folder(dir, STAGING_PREFIX);
     let outcome = create(installation, &staging, &password, account, options).await;
     let moved = outcome.and_then(|staged| fs::rename(&staged, &data).map_err(PgServerError::io("creating", &data)));
     let cleared = remove_tree(&staging);
-    moved.and(cleared)?;
+    moved.and(cleared).map_err(|error| error.about(dir))?;
     Ok(password)
 }
 
 async fn create(
     installation: &Installation,
     staging: &Path,
-    password: &str,
+    password: &Secret,
     account: Option<&Account>,
     options: &ClusterOptions,
 ) -> Result<PathBuf, PgServerError> {
     let data = staging.join("data");
-    let password_file = staging.join("password");
+    let password_file = staging.join(PASSWORD_FILE);
     make_folder(staging, 0o700)?;
     write_private(&password_file, password)?;
     if let Some(account) = account {
@@ -90,7 +90,13 @@ async fn create(
     Err(failed(reason(&words)))
 }
 
-fn write_private(path: &Path, text: &str) -> Result<(), PgServerError> {
+/// The superuser's password of the cluster in `dir`.
+pub(crate) fn read_password(dir: &Path) -> Option<Secret> {
+    let password = fs::read_to_string(dir.join(PASSWORD_FILE)).ok()?;
+    (!password.is_empty()).then(|| password.into())
+}
+
+fn write_private(path: &Path, secret: &Secret) -> Result<(), PgServerError> {
     let staged = path.with_extension("new");
     let written = OpenOptions::new()
         .write(true)
@@ -98,7 +104,7 @@ fn write_private(path: &Path, text: &str) -> Result<(), PgServerError> {
         .truncate(true)
         .mode(0o600)
         .open(&staged)
-        .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()))
+        .and_then(|mut file| file.write_all(secret.expose().as_bytes()).and_then(|()| file.sync_all()))
         .and_then(|()| fs::rename(&staged, path));
     written.map_err(PgServerError::io("writing", path))
 }

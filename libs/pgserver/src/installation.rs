@@ -124,7 +124,7 @@ impl Installation {
             let scratch = staging_folder(parent, STAGING_PREFIX);
             let outcome = Self::install(Wheel::for_this_machine()?, &scratch, &found.dir, progress).await;
             let cleared = remove_tree(&scratch);
-            outcome.and(cleared)?;
+            outcome.and(cleared).map_err(|error| error.about(parent))?;
         }
         Ok(found)
     }

@@ -4,15 +4,18 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use config::Secret;
 use tokio::process::Command;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 
+use crate::cluster::loopback_url;
 use crate::error::PgServerError;
 use crate::file_lock::FileLock;
+use crate::initdb::read_password;
 use crate::postmaster::{self, POLL};
 use crate::staging::remove_tree;
-use crate::{Cluster, ClusterOptions, Home, Installation, ServerUrl};
+use crate::{Cluster, ClusterOptions, Home, Installation};
 
 /// The environment key that names a server to use instead.
 const OVERRIDE: &str = "TEST_DATABASE_URL";
@@ -38,7 +41,7 @@ const KEEPER: &str = include_str!("keeper.sh");
 /// Keep the value for as long as the server is needed, at best in a `static`.
 #[derive(Debug)]
 pub struct SharedCluster {
-    url: ServerUrl,
+    url: Secret,
     installation: Option<Installation>,
     _share: Option<FileLock>,
 }
@@ -52,7 +55,7 @@ impl SharedCluster {
     /// What keeps a server from being fetched or started.
     pub async fn acquire() -> Result<Self, PgServerError> {
         match std::env::var(OVERRIDE) {
-            Ok(url) if !url.is_empty() => Ok(Self { url: ServerUrl::new(url), installation: None, _share: None }),
+            Ok(url) if !url.is_empty() => Ok(Self { url: Secret::new(url), installation: None, _share: None }),
             _ => Self::acquire_in(&target_folder().join("ragmux-test-pg")).await,
         }
     }
@@ -80,7 +83,7 @@ impl SharedCluster {
 
     /// The superuser's URL of the database `postgres`.
     #[must_use]
-    pub fn url(&self) -> &ServerUrl {
+    pub fn url(&self) -> &Secret {
         &self.url
     }
 
@@ -116,13 +119,13 @@ async fn ensure_keeper(dir: &Path) -> Result<(), PgServerError> {
 }
 
 /// The URL of a server that is already running for this folder.
-async fn usable(dir: &Path) -> Option<ServerUrl> {
+async fn usable(dir: &Path) -> Option<Secret> {
     let data = dir.join("data");
-    let password = std::fs::read_to_string(dir.join("password")).ok().filter(|password| !password.is_empty())?;
+    let password = read_password(dir)?;
     let give_up = Instant::now() + READY_DEADLINE;
     while let Some(found) = postmaster::running(&data) {
         if let (Some(port), true) = (found.port, found.is_ready) {
-            return Some(ServerUrl::loopback(port, &password));
+            return Some(loopback_url(port, &password));
         }
         if Instant::now() >= give_up {
             break;
@@ -134,7 +137,7 @@ async fn usable(dir: &Path) -> Option<ServerUrl> {
 
 /// Starts from nothing: without durability, data that outlived a crash of the machine may be damaged, and tests want
 /// none of it.
-async fn start_afresh(installation: &Installation, dir: &Path) -> Result<ServerUrl, PgServerError> {
+async fn start_afresh(installation: &Installation, dir: &Path) -> Result<Secret, PgServerError> {
     Cluster::stop_orphan(dir).await?;
     let data = dir.join("data");
     let emptied = data.clone();

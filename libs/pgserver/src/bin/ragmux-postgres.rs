@@ -10,7 +10,8 @@ use std::process::{ExitCode, ExitStatus};
 
 use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
-use ragmux_pgserver::{Cluster, ClusterOptions, Home, Installation, Progress, ServerUrl, SharedCluster};
+use config::Secret;
+use ragmux_pgserver::{Cluster, ClusterOptions, Home, Installation, Progress, SharedCluster};
 use tokio::process::Command;
 
 /// The pinned PostgreSQL 16 with pgvector.
@@ -105,7 +106,7 @@ async fn run(mode: Mode) -> anyhow::Result<ExitCode> {
     }
 }
 
-async fn serve(job: &Job, url: &ServerUrl, psql: &Path) -> anyhow::Result<ExitCode> {
+async fn serve(job: &Job, url: &Secret, psql: &Path) -> anyhow::Result<ExitCode> {
     let url = url.expose();
     let Some((program, arguments)) = job.command.split_first() else {
         writeln!(stdout(), "{url}")?;
