@@ -1,5 +1,7 @@
 //! The ledger of a process on a real database.
 
+#![allow(clippy::panic, reason = "helpers of a test fail it by panicking")]
+
 use std::time::Duration;
 
 use domain::{InstanceId, NanoUsd, Price, PriceSnapshot, ProjectId, RequestId};
