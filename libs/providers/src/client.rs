@@ -1,6 +1,7 @@
 //! Calls to providers: one attempt, attempts with retries, and the answer as it comes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use domain::ProviderType;
@@ -14,12 +15,14 @@ use crate::dialect::openai::{
     self, ChatAnswer, EmbeddingsAnswer, SpliceRules, StreamOutcome, StreamTap, Vectors, own_embeddings_body,
 };
 use crate::error::{UpstreamError, Waited};
-use crate::http::{ClientError, HttpClient, HttpOptions};
+use crate::http::{ClientError, HttpClient, HttpOptions, is_encoded};
 use crate::retry::Attempts;
 
 const CHAT_PATH: &str = "chat/completions";
 const EMBEDDINGS_PATH: &str = "embeddings";
 const JSON: &str = "application/json";
+/// How long a provider may take to close a stream after its `[DONE]`; a connection closed by then can be used again.
+const LINGER: Duration = Duration::from_millis(500);
 const EVENT_STREAM: &str = "text/event-stream";
 
 /// A chat call made ready for one connection by [`crate::ChatRequest::call`].
@@ -186,7 +189,11 @@ impl Providers {
     ) -> Result<Response, UpstreamError> {
         let status = response.status();
         if status.is_success() {
-            return Ok(response);
+            return if is_encoded(response.headers()) {
+                Err(UpstreamError::BadAnswer("it is compressed, which was not asked for"))
+            } else {
+                Ok(response)
+            };
         }
         let headers = response.headers().clone();
         let body = self.http.read_error(response, deadline).await;
@@ -267,8 +274,13 @@ impl ChatStream {
     async fn read(&mut self) {
         let options = self.http.options();
         let idle_by = self.last_arrival + options.idle_timeout;
-        let by = idle_by.min(self.ends_by);
+        let linger_by = self.last_arrival + if self.tap.saw_done() { LINGER } else { options.idle_timeout };
+        let by = idle_by.min(self.ends_by).min(linger_by);
         let result = match timeout_at(by, self.response.chunk()).await {
+            Err(_) if self.tap.saw_done() => {
+                self.ended = true;
+                Ok(())
+            }
             Err(_) => Err(UpstreamError::Timeout(if by == idle_by { Waited::Idle } else { Waited::Total })),
             Ok(Err(_)) if self.tap.is_complete() => {
                 // The answer is whole; how the connection ended no longer matters.

@@ -21,6 +21,8 @@ use crate::ssrf::{AddressPolicy, AddressRefused, GuardedResolver};
 pub const MAX_ANSWER_BYTES: u64 = 32 * 1024 * 1024;
 /// The largest error answer that is read, in bytes.
 const MAX_ERROR_BYTES: u64 = 1024 * 1024;
+/// How long an error answer's words are waited for once its status is known.
+const ERROR_BODY_WAIT: Duration = Duration::from_secs(5);
 const MAX_REDIRECTS: usize = 3;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 const POOL_IDLE: Duration = Duration::from_secs(90);
@@ -124,9 +126,6 @@ impl HttpClient {
             Err(_) if limit == deadline => Err(UpstreamError::Timeout(Waited::Total)),
             Err(_) => Err(UpstreamError::Timeout(Waited::Headers)),
             Ok(Err(error)) => Err(from_transport(error)),
-            Ok(Ok(response)) if is_encoded(response.headers()) => {
-                Err(UpstreamError::BadAnswer("it is compressed, which was not asked for"))
-            }
             Ok(Ok(response)) => Ok(response),
         }
     }
@@ -138,6 +137,7 @@ impl HttpClient {
 
     /// Reads what can be had of an error answer. Its status has been seen, so whatever goes wrong now changes nothing.
     pub(crate) async fn read_error(&self, response: Response, deadline: Instant) -> Bytes {
+        let deadline = deadline.min(Instant::now() + ERROR_BODY_WAIT);
         self.read(response, deadline, MAX_ERROR_BYTES).await.unwrap_or_default()
     }
 
@@ -189,7 +189,7 @@ fn is_tls(url: &Url) -> bool {
     url.scheme() == "https"
 }
 
-fn is_encoded(headers: &HeaderMap) -> bool {
+pub(crate) fn is_encoded(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_ENCODING).is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity"))
 }
 

@@ -151,6 +151,17 @@ async fn a_connection_lost_after_the_whole_answer_does_not_spoil_it() {
 }
 
 #[tokio::test]
+async fn a_provider_that_never_closes_a_finished_stream_is_not_waited_for() {
+    let script = vec![stream_head(), chunk([STOP, DONE].concat().as_bytes()), Step::AwaitClose];
+    let wire = Wire::start(vec![script]).await;
+    let providers = providers();
+    let (got, result) = rest(&mut stream(&wire, &providers).await).await;
+    result.unwrap();
+    assert_eq!(got, [STOP, DONE].concat().replace("real", "asked"));
+    wire.client_closed().await;
+}
+
+#[tokio::test]
 async fn an_answer_that_breaks_off_before_its_first_event_is_an_error_and_is_not_sent_again() {
     let cut_head = vec![Step::Send(b"HTTP/1.1 200 OK\r\ncontent-".to_vec())];
     let cut_json = vec![Step::Send(b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{\"model\"".to_vec())];
@@ -201,6 +212,7 @@ async fn what_asking_again_cannot_mend_is_asked_once() {
         ("400 Bad Request", r#"{"error":{"message":"bad key own-credential-text"}}"#, 400, "bad key [redacted]"),
         ("401 Unauthorized", "{}", 502, "the provider does not accept the connection's credential"),
         ("500 Internal Server Error", "<html>", 502, "the provider failed"),
+        ("404 Not Found\r\ncontent-encoding: gzip", "\u{1f}", 404, "the provider refused the request"),
         ("302 Found", "", 502, "the provider's answer cannot be used: its status is neither success nor an error"),
         ("200 OK", "no json", 502, "the provider's answer cannot be used: it is not a JSON object"),
     ] {
@@ -345,6 +357,22 @@ async fn embeddings_are_had_for_ourselves_and_passed_through_for_clients() {
     let sent = wire.requests();
     assert!(sent[0].starts_with("POST /v1/embeddings ") && sent[0].ends_with(r#"{"model":"real","input":["a","b"]}"#));
     assert!(sent[1].ends_with(r#"{"model":"real","input":["a","b"],"encoding_format":"base64"}"#));
+}
+
+#[tokio::test]
+async fn calls_can_be_served_by_tasks_that_move_between_threads() {
+    let wire = Wire::start(vec![vec![stream_head(), chunk([STOP, DONE].concat().as_bytes()), stream_end()]]).await;
+    let (providers, connection) = (providers(), wire.connection());
+    let task = tokio::spawn(async move {
+        let body = Bytes::from_static(br#"{"stream":true,"messages":[{"role":"user","content":"q"}]}"#);
+        let request = ChatRequest::parse(&body).unwrap();
+        let call = request.call(&Outgoing { model: &connection.model, public_model: "asked", ..Outgoing::default() });
+        let answer = providers.chat(&connection, &call, &mut attempts()).await.unwrap();
+        let Answer::Stream(mut stream) = answer else { panic!("not a stream") };
+        assert_eq!(request.messages.len(), 1);
+        rest(&mut stream).await.1
+    });
+    timeout(DEADLINE, task).await.unwrap().unwrap().unwrap();
 }
 
 #[tokio::test]

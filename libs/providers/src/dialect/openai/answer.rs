@@ -29,6 +29,17 @@ pub struct ChatAnswer {
     pub upstream_model: Option<String>,
 }
 
+impl ChatAnswer {
+    /// Adds a top-level member of ours to the answer. `value` must be JSON.
+    pub fn add_member(&mut self, name: &str, value: &str) {
+        let Some(end) = self.body.iter().rposition(|byte| *byte == b'}') else { return };
+        let mut splices = Splices::default();
+        // An answer has choices, so a comma is right.
+        splices.insert(end, format!(",{}:{value}", literal(name)));
+        self.body = Bytes::from(splices.apply(&self.body));
+    }
+}
+
 /// An embeddings answer passed through.
 #[derive(Clone, Debug)]
 pub struct EmbeddingsAnswer {
@@ -170,6 +181,13 @@ mod tests {
         assert_eq!(answer.finish_reasons, ["stop"]);
         assert_eq!(answer.delivered.text(), "modelf{\"a\":1}");
         assert_eq!(answer.upstream_model.as_deref(), Some("real-2024"));
+    }
+
+    #[test]
+    fn a_member_of_ours_is_added_at_the_end() {
+        let mut answer = read_chat_answer(&bytes("{\"choices\":[] }\n"), "asked", None).unwrap();
+        answer.add_member("ragmux", r#"{"sources":[]}"#);
+        assert_eq!(answer.body, "{\"choices\":[] ,\"ragmux\":{\"sources\":[]}}\n");
     }
 
     #[test]

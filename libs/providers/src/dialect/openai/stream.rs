@@ -86,6 +86,10 @@ pub struct StreamOutcome {
     pub complete: bool,
     /// The model named by the provider.
     pub upstream_model: Option<String>,
+    /// The `id` of the answer, which events of ours carry too.
+    pub answer_id: Option<String>,
+    /// The `created` time of the answer, in seconds since 1970.
+    pub created_s: Option<i64>,
 }
 
 /// Passes a provider's chat stream on. Fed with bytes as they arrive, it gives out whole events only, so between two
@@ -105,6 +109,8 @@ pub struct StreamTap {
     usage: Option<Usage>,
     delivered: Delivered,
     upstream_model: Option<String>,
+    answer_id: Option<String>,
+    created_s: Option<i64>,
 }
 
 impl StreamTap {
@@ -124,6 +130,8 @@ impl StreamTap {
             usage: None,
             delivered: Delivered::default(),
             upstream_model: None,
+            answer_id: None,
+            created_s: None,
         }
     }
 
@@ -136,6 +144,12 @@ impl StreamTap {
     #[must_use]
     pub fn saw_event(&self) -> bool {
         self.saw_event
+    }
+
+    /// Whether `[DONE]` has passed; nothing is expected after it.
+    #[must_use]
+    pub fn saw_done(&self) -> bool {
+        self.done
     }
 
     /// Takes what arrived and appends to `out` what the client gets for it.
@@ -191,6 +205,8 @@ impl StreamTap {
             delivered: self.delivered.clone(),
             complete: self.is_complete(),
             upstream_model: self.upstream_model.clone(),
+            answer_id: self.answer_id.clone(),
+            created_s: self.created_s,
         }
     }
 
@@ -240,6 +256,10 @@ impl StreamTap {
     fn tally(&mut self, chunk: &Members<'_>, choices: &[&RawValue]) {
         if let Some(usage) = chunk.present("usage").and_then(Usage::read) {
             self.usage = Some(usage);
+        }
+        if self.answer_id.is_none() {
+            self.answer_id = chunk.present("id").and_then(text_of).map(Cow::into_owned);
+            self.created_s = chunk.present("created").and_then(|value| value.get().parse().ok());
         }
         if self.upstream_model.is_none() {
             self.upstream_model = chunk.present("model").and_then(text_of).map(Cow::into_owned);

@@ -25,7 +25,7 @@ fn pass(text: &str, strip_usage: bool) -> (String, StreamOutcome) {
     (out, outcome)
 }
 
-const ROLE: &str = r#"{"id":"1","model":"real","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}"#;
+const ROLE: &str = r#"{"id":"1","created":1700000000,"model":"real","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}"#;
 const WORD: &str =
     r#"{"id":"1", "model":"real" ,"choices":[{"index":0,"delta":{"content":"h\u00e9llo"},"finish_reason":null}]}"#;
 const STOP: &str = r#"{"id":"1","model":"real","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#;
@@ -46,6 +46,7 @@ fn a_stream_without_splices_is_copied() {
     assert_eq!(outcome.finish_reasons, ["stop"]);
     assert_eq!(outcome.delivered.text(), "héllo");
     assert_eq!(outcome.upstream_model.as_deref(), Some("asked"));
+    assert_eq!((outcome.answer_id.as_deref(), outcome.created_s), (Some("1"), Some(1_700_000_000)));
 }
 
 #[test]
