@@ -68,8 +68,10 @@ async fn python_with_pip(scratch: &Path) -> Result<PathBuf, PgServerError> {
     Err(PgServerError::PipMissing)
 }
 
+/// Runs Python, with the user's own pip settings (mirrors, certificates) except the one that forbids pip outside of
+/// virtual environments: nothing is installed here.
 async fn run(mut command: Command, program: &Path, deadline: Duration) -> Result<Output, PgServerError> {
-    command.stdin(Stdio::null()).env("LC_ALL", "C").kill_on_drop(true);
+    command.stdin(Stdio::null()).env("LC_ALL", "C").env("PIP_REQUIRE_VIRTUALENV", "0").kill_on_drop(true);
     match timeout(deadline, command.output()).await {
         Ok(Ok(output)) => Ok(output),
         Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => Err(PgServerError::PythonMissing),

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command as BlockingCommand, Output, Stdio};
 
 use lab::{DEADLINE, Lab, PROGRAM, eventually, is_alive, is_offline};
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
@@ -128,6 +129,18 @@ async fn the_server_of_a_killed_launcher_is_replaced_and_its_data_kept() {
     let server = server_of(lab.state_dir()).unwrap();
     next.finish().await;
     assert!(!is_alive(server));
+    lab.finish().await;
+}
+
+#[tokio::test]
+async fn ctrl_c_stops_the_server_with_its_program() {
+    let Some(lab) = Lab::open().await else { return };
+    let mut holder = Holder::start(&["own"], lab.state_dir()).await;
+    let server = server_of(lab.state_dir()).unwrap();
+    let pid = Pid::from_raw(holder.child.id().unwrap().try_into().unwrap()).unwrap();
+    kill_process(pid, Signal::INT).unwrap();
+    let status = timeout(DEADLINE, holder.child.wait()).await.unwrap().unwrap();
+    assert!(status.success() && !is_alive(server));
     lab.finish().await;
 }
 

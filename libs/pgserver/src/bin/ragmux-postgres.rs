@@ -1,7 +1,7 @@
 //! The pinned PostgreSQL from a shell, for development: `ragmux-postgres shared cargo sqlx prepare`.
 //!
 //! With a command, runs it with `DATABASE_URL` and `TEST_DATABASE_URL` set and PostgreSQL's programs first on the path,
-//! and ends with its exit code. Without one, prints the URL and keeps the server up until standard input ends.
+//! and ends with its exit code. Without one, prints the URL and keeps the server up until standard input ends or Ctrl-C.
 
 use std::ffi::OsString;
 use std::io::{Write as _, stderr, stdout};
@@ -11,8 +11,13 @@ use std::process::{ExitCode, ExitStatus};
 use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
 use config::Secret;
-use ragmux_pgserver::{Cluster, ClusterOptions, Home, Installation, Progress, SharedCluster};
+use ragmux_pgserver::{Cluster, ClusterOptions, Home, Installation, PgServerError, Progress, SharedCluster};
 use tokio::process::Command;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
+
+/// The exit code of a program that Ctrl-C ended, as shells count it.
+const INTERRUPTED: u8 = 130;
 
 /// The pinned PostgreSQL 16 with pgvector.
 #[derive(Parser)]
@@ -75,27 +80,40 @@ async fn main() -> ExitCode {
 
 async fn run(mode: Mode) -> anyhow::Result<ExitCode> {
     let progress = |step: Progress| say(&step.to_string());
+    // From here on Ctrl-C is an event to act upon and does not end the process.
+    let mut interrupt = signal(SignalKind::interrupt())?;
     match mode {
         Mode::Shared { dir, job } => {
-            let cluster = match dir {
-                Some(dir) => SharedCluster::acquire_in(&dir).await?,
-                None => SharedCluster::acquire().await?,
+            let joining = async {
+                match dir {
+                    Some(dir) => SharedCluster::acquire_in(&dir).await,
+                    None => SharedCluster::acquire().await,
+                }
             };
-            serve(&job, cluster.url(), &cluster.program("psql")).await
+            let Some(cluster) = unless(&mut interrupt, joining).await else { return Ok(INTERRUPTED.into()) };
+            let cluster = cluster?;
+            serve(&job, cluster.url(), &cluster.program("psql"), &mut interrupt).await
         }
         Mode::Own { dir, port, job } => {
             let home = Home::open(&dir)?;
             home.notice().as_deref().into_iter().for_each(say);
-            let installation = Installation::ensure(&home, &progress).await?;
-            let mut options = ClusterOptions::default();
-            options.port = port;
-            let cluster = Cluster::open(&installation, home.dir(), options).await?;
-            let outcome = serve(&job, cluster.url(), &installation.program("psql")).await;
+            let starting = async {
+                let installation = Installation::ensure(&home, &progress).await?;
+                let mut options = ClusterOptions::default();
+                options.port = port;
+                let cluster = Cluster::open(&installation, home.dir(), options).await?;
+                Ok::<_, PgServerError>((cluster, installation.program("psql")))
+            };
+            let Some(started) = unless(&mut interrupt, starting).await else { return Ok(INTERRUPTED.into()) };
+            let (cluster, psql) = started?;
+            let outcome = serve(&job, cluster.url(), &psql, &mut interrupt).await;
             cluster.stop().await?;
             outcome
         }
         Mode::Fetch { parent } => {
-            let installation = Installation::ensure_in(&parent, &progress).await?;
+            let fetching = Installation::ensure_in(&parent, &progress);
+            let Some(installation) = unless(&mut interrupt, fetching).await else { return Ok(INTERRUPTED.into()) };
+            let installation = installation?;
             writeln!(stdout(), "{}", installation.dir().display())?;
             Ok(ExitCode::SUCCESS)
         }
@@ -106,12 +124,19 @@ async fn run(mode: Mode) -> anyhow::Result<ExitCode> {
     }
 }
 
-async fn serve(job: &Job, url: &Secret, psql: &Path) -> anyhow::Result<ExitCode> {
+/// The outcome of the work, or nothing when Ctrl-C came first. Dropping the work then stops a server it was starting.
+async fn unless<T>(interrupt: &mut Signal, work: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        outcome = work => Some(outcome),
+        _ = interrupt.recv() => None,
+    }
+}
+
+async fn serve(job: &Job, url: &Secret, psql: &Path, interrupt: &mut Signal) -> anyhow::Result<ExitCode> {
     let url = url.expose();
     let Some((program, arguments)) = job.command.split_first() else {
         writeln!(stdout(), "{url}")?;
-        // The runtime has nothing else to do meanwhile.
-        std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
+        until_told_to_end(interrupt).await?;
         return Ok(ExitCode::SUCCESS);
     };
     let before = psql.parent().map(Path::to_owned);
@@ -119,8 +144,25 @@ async fn serve(job: &Job, url: &Secret, psql: &Path) -> anyhow::Result<ExitCode>
     let path = std::env::join_paths(before.into_iter().chain(std::env::split_paths(&after)))?;
     let mut command = Command::new(program);
     command.args(arguments).env("DATABASE_URL", url).env("TEST_DATABASE_URL", url).env("PATH", path);
-    let status = command.status().await.with_context(|| format!("{} cannot be run", program.display()))?;
-    Ok(exit_code(status))
+    let mut child = command.spawn().with_context(|| format!("{} cannot be run", program.display()))?;
+    loop {
+        tokio::select! {
+            status = child.wait() => return Ok(exit_code(status?)),
+            // The terminal sends it to the command as well, which then ends or has its reasons.
+            _ = interrupt.recv() => {}
+        }
+    }
+}
+
+/// Waits for the end of standard input or Ctrl-C.
+async fn until_told_to_end(interrupt: &mut Signal) -> anyhow::Result<()> {
+    let (ended, input_end) = oneshot::channel();
+    // Reading a terminal cannot be given up, so it is left to a thread that ends with the process.
+    std::thread::spawn(move || ended.send(std::io::copy(&mut std::io::stdin(), &mut std::io::sink())));
+    tokio::select! {
+        ended = input_end => ended?.map(drop).map_err(Into::into),
+        _ = interrupt.recv() => Ok(()),
+    }
 }
 
 fn exit_code(status: ExitStatus) -> ExitCode {
