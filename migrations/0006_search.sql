@@ -28,6 +28,7 @@ CREATE TABLE posting_segments (
     content_version integer NOT NULL,
     first_ordinal   integer NOT NULL,
     lengths         integer[] NOT NULL,
+    chunk_count     integer NOT NULL,
     total_length    bigint NOT NULL,
     UNIQUE (document_id, content_version, first_ordinal)
 );

@@ -2,7 +2,7 @@
 //!
 //! All SQL of the product is in this crate: checked `sqlx` macros, one function a statement, in a file named after its
 //! entity. Statements that touch a tenant's rows filter by it, and every lease, window and expiry is decided by the
-//! database's clock. Text built at run time exists only for the per-width vector tables ([`vectors`]) and for the ledger
+//! database's clock. Text built at run time exists only for the per-width vector tables ([`ingest`], [`search`]) and for the ledger
 //! calls ([`ledger`]), from integers, uuids and hexadecimal alone.
 //!
 //! [`Store`] is the handle; [`schema`] knows the migrations; [`provision`] prepares an empty database; `testing` (a
@@ -11,13 +11,17 @@
 pub mod canary;
 pub mod config_log;
 mod error;
+pub mod ingest;
 pub mod instances;
 pub mod ledger;
 mod pool;
 pub mod prices;
 pub mod principals;
 pub mod provision;
+pub mod queue;
 pub mod schema;
+pub mod search;
+pub mod targets;
 #[cfg(feature = "testing")]
 pub mod testing;
 

@@ -1,6 +1,11 @@
 //! The store on a real server, through the roles the services use.
 
-#![allow(clippy::panic, clippy::indexing_slicing, clippy::unwrap_used, reason = "helpers of a test fail it by panicking")]
+#![allow(
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "helpers of a test fail it by panicking"
+)]
 
 mod admission;
 mod schema;

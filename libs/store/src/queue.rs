@@ -1,0 +1,288 @@
+//! The document queue: claims under a lease, by the database's clock, and everything that ends a claim.
+//!
+//! A claim is known by its [`ClaimKey`]: document, token and content version. Every write of a worker carries it and
+//! changes nothing when another claim, a newer upload or a verdict has come between; a worker that wakes up late can do
+//! no harm.
+
+use std::time::Duration;
+
+use domain::{BlobId, DocumentFailure, DocumentId, StoreId};
+
+use crate::{Store, StoreError, Topic};
+
+/// What fences the writes of one claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ClaimKey {
+    /// The document.
+    pub document: DocumentId,
+    /// Rises with every claim.
+    pub token: i64,
+    /// The content that is being ingested.
+    pub content_version: i32,
+}
+
+/// A claimed document.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    /// What fences its writes.
+    pub key: ClaimKey,
+    /// Where it goes.
+    pub store: StoreId,
+    /// Its bytes.
+    pub blob: BlobId,
+    /// How many.
+    pub size: i64,
+    /// The name it was uploaded under.
+    pub file_name: String,
+    /// The type it was found to have at upload.
+    pub media_type: String,
+    /// Claims so far, this one included, since the last upload, reprocess or finish.
+    pub attempts: i32,
+    /// How often its parser died.
+    pub parser_deaths: i32,
+}
+
+/// How to claim.
+#[derive(Clone, Copy, Debug)]
+pub struct ClaimRequest<'a> {
+    /// Who claims: `host/pid/` and 8 hexadecimal digits.
+    pub owner: &'a str,
+    /// Stores after this one are looked at.
+    pub cursor: StoreId,
+    /// How many stores to look at.
+    pub window: i32,
+    /// How many documents at most.
+    pub slots: i64,
+    /// How long the lease is.
+    pub lease: Duration,
+    /// Claims after which a document whose lease lapses again is given up.
+    pub max_attempts: i32,
+}
+
+/// What a claim brought.
+#[derive(Clone, Debug, Default)]
+pub struct Claimed {
+    /// The documents.
+    pub documents: Vec<Claim>,
+    /// The last store that was looked at: the next cursor. `None` when no store after the cursor has anything waiting.
+    pub window_end: Option<StoreId>,
+}
+
+impl Store {
+    /// Claims documents: lapsed leases first, then due ones, fairly between the stores after the cursor. A document whose
+    /// lease lapsed at its last attempt gets its final `failed` here. One statement under the database's clock; what
+    /// somebody else is claiming is skipped.
+    ///
+    /// # Errors
+    /// As for any statement.
+    pub async fn claim_documents(&self, request: &ClaimRequest<'_>) -> Result<Claimed, StoreError> {
+        let rows = sqlx::query_file!(
+            "src/queries/claim.sql",
+            request.cursor.0,
+            request.window,
+            request.slots,
+            request.owner,
+            request.max_attempts,
+            DocumentFailure::GaveUpAfterAttempts.sentence(),
+            milliseconds(request.lease)
+        )
+        .fetch_all(self.pool())
+        .await?;
+        let mut claimed = Claimed::default();
+        for row in rows {
+            claimed.window_end = row.window_end.map(StoreId);
+            let (Some(id), Some(token), Some(content_version)) = (row.id, row.claim_token, row.content_version) else {
+                continue;
+            };
+            claimed.documents.push(Claim {
+                key: ClaimKey { document: DocumentId(id), token, content_version },
+                store: StoreId(row.store_id.unwrap_or_default()),
+                blob: BlobId(row.blob_id.unwrap_or_default()),
+                size: row.size.unwrap_or_default(),
+                file_name: row.file_name.unwrap_or_default(),
+                media_type: row.media_type.unwrap_or_default(),
+                attempts: row.attempts.unwrap_or_default(),
+                parser_deaths: row.parser_deaths.unwrap_or_default(),
+            });
+        }
+        Ok(claimed)
+    }
+
+    /// Turns delayed documents whose time has come into pending ones; returns how many.
+    ///
+    /// # Errors
+    /// As for any statement.
+    pub async fn promote_delayed_documents(&self) -> Result<u64, StoreError> {
+        let done = sqlx::query!(
+            "UPDATE documents SET status = 'pending'
+              WHERE id IN (SELECT id FROM documents WHERE status = 'delayed' AND run_at <= clock_timestamp()
+                            ORDER BY run_at LIMIT 1000 FOR UPDATE SKIP LOCKED)"
+        )
+        .execute(self.pool())
+        .await?;
+        Ok(done.rows_affected())
+    }
+
+    /// Renews the leases of a process's claims in one statement. Claims missing from the answer are lost.
+    ///
+    /// # Errors
+    /// As for any statement.
+    pub async fn renew_leases(&self, claims: &[ClaimKey], lease: Duration) -> Result<Vec<DocumentId>, StoreError> {
+        let (ids, tokens): (Vec<i64>, Vec<i64>) = claims.iter().map(|key| (key.document.0, key.token)).unzip();
+        let renewed = sqlx::query_scalar!(
+            "UPDATE documents d SET lease_until = clock_timestamp() + $3::bigint * interval '1 millisecond'
+               FROM unnest($1::bigint[], $2::bigint[]) c (id, token)
+              WHERE d.id = c.id AND d.claim_token = c.token AND d.status = 'processing'
+             RETURNING d.id",
+            &ids,
+            &tokens,
+            milliseconds(lease)
+        )
+        .fetch_all(self.pool())
+        .await?;
+        Ok(renewed.into_iter().map(DocumentId).collect())
+    }
+
+    /// Shows how far a claim is. Returns whether the claim still holds.
+    ///
+    /// # Errors
+    /// As for any statement.
+    pub async fn set_progress(&self, key: ClaimKey, stage: &str, done: i32, total: i32) -> Result<bool, StoreError> {
+        let result = sqlx::query!(
+            "UPDATE documents SET stage = $4, progress_done = $5, progress_total = $6
+              WHERE id = $1 AND claim_token = $2 AND content_version = $3 AND status = 'processing'",
+            key.document.0,
+            key.token,
+            key.content_version,
+            stage,
+            done,
+            total
+        )
+        .execute(self.pool())
+        .await?;
+        Ok(result.rows_affected() == 1)
+    }
+
+    /// Counts a death of the parser and returns how many there were; `None` when the claim is lost.
+    ///
+    /// # Errors
+    /// As for any statement.
+    pub async fn count_parser_death(&self, key: ClaimKey) -> Result<Option<i32>, StoreError> {
+        Ok(sqlx::query_scalar!(
+            "UPDATE documents SET parser_deaths = parser_deaths + 1
+              WHERE id = $1 AND claim_token = $2 AND content_version = $3 AND status = 'processing'
+             RETURNING parser_deaths",
+            key.document.0,
+            key.token,
+            key.content_version
+        )
+        .fetch_optional(self.pool())
+        .await?)
+    }
+
+    /// Ends a claim for good with a code and a sentence. Returns whether the claim still held.
+    ///
+    /// # Errors
+    /// As for any statement.
+    pub async fn fail_document(&self, key: ClaimKey, failure: DocumentFailure) -> Result<bool, StoreError> {
+        let result = sqlx::query!(
+            "UPDATE documents SET status = 'failed', error_code = $4, error_text = $5, claimed_by = NULL,
+                                  claimed_at = NULL, lease_until = NULL, stage = NULL, updated_at = clock_timestamp()
+              WHERE id = $1 AND claim_token = $2 AND content_version = $3 AND status = 'processing'",
+            key.document.0,
+            key.token,
+            key.content_version,
+            failure.code(),
+            failure.sentence()
+        )
+        .execute(self.pool())
+        .await?;
+        Ok(result.rows_affected() == 1)
+    }
+
+    /// Ends a claim that met something passing: the attempt is given back and the document waits, `delayed`. After
+    /// `max_age` of such waits in a row it fails with the code instead; a wait for a budget has no age (`None`) and is
+    /// not counted as a retry. Returns whether the claim still held.
+    ///
+    /// # Errors
+    /// As for any statement.
+    pub async fn delay_document(
+        &self,
+        key: ClaimKey,
+        failure: DocumentFailure,
+        delay: Duration,
+        max_age: Option<Duration>,
+    ) -> Result<bool, StoreError> {
+        let result = sqlx::query!(
+            "UPDATE documents SET
+                 status = CASE WHEN retrying_since < clock_timestamp() - $7::bigint * interval '1 millisecond'
+                               THEN 'failed' ELSE 'delayed' END,
+                 run_at = clock_timestamp() + $6::bigint * interval '1 millisecond',
+                 attempts = greatest(attempts - 1, 0),
+                 retries = retries + CASE WHEN $7::bigint IS NULL THEN 0 ELSE 1 END,
+                 retrying_since = CASE WHEN $7::bigint IS NULL THEN retrying_since
+                                       ELSE coalesce(retrying_since, clock_timestamp()) END,
+                 error_code = $4, error_text = $5, claimed_by = NULL, claimed_at = NULL, lease_until = NULL,
+                 stage = NULL, updated_at = clock_timestamp()
+              WHERE id = $1 AND claim_token = $2 AND content_version = $3 AND status = 'processing'",
+            key.document.0,
+            key.token,
+            key.content_version,
+            failure.code(),
+            failure.sentence(),
+            milliseconds(delay),
+            max_age.map(milliseconds)
+        )
+        .execute(self.pool())
+        .await?;
+        Ok(result.rows_affected() == 1)
+    }
+
+    /// Puts a process's claims back, due at once, with their attempts given back: what a clean stop does. Others are told.
+    /// Returns how many were put back.
+    ///
+    /// # Errors
+    /// As for any statement.
+    pub async fn hand_back_documents(&self, claims: &[ClaimKey]) -> Result<u64, StoreError> {
+        let (ids, tokens): (Vec<i64>, Vec<i64>) = claims.iter().map(|key| (key.document.0, key.token)).unzip();
+        let result = sqlx::query!(
+            "UPDATE documents d
+                SET status = 'pending', run_at = clock_timestamp(), attempts = greatest(attempts - 1, 0),
+                    claimed_by = NULL, claimed_at = NULL, lease_until = NULL, stage = NULL,
+                    updated_at = clock_timestamp()
+               FROM unnest($1::bigint[], $2::bigint[]) c (id, token)
+              WHERE d.id = c.id AND d.claim_token = c.token AND d.status = 'processing'",
+            &ids,
+            &tokens
+        )
+        .execute(self.pool())
+        .await?;
+        if result.rows_affected() > 0 {
+            self.notify(Topic::Documents).await?;
+        }
+        Ok(result.rows_affected())
+    }
+
+    /// Tells whoever listens to a topic to look now. Only a hint.
+    ///
+    /// # Errors
+    /// As for any statement.
+    pub async fn notify(&self, topic: Topic) -> Result<(), StoreError> {
+        sqlx::query!("SELECT pg_notify(notification_channel($1), '')", topic.as_str()).execute(self.pool()).await?;
+        Ok(())
+    }
+
+    /// The next bytes of a blob: its part with this ordinal, from 0. `None` past the last.
+    ///
+    /// # Errors
+    /// As for any statement.
+    pub async fn find_blob_part(&self, blob: BlobId, ordinal: i32) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(sqlx::query_scalar!("SELECT bytes FROM blob_parts WHERE blob_id = $1 AND ordinal = $2", blob.0, ordinal)
+            .fetch_optional(self.pool())
+            .await?)
+    }
+}
+
+pub(crate) fn milliseconds(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}

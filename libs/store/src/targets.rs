@@ -1,0 +1,33 @@
+//! Where a model is, as the services that call it need to know.
+
+use domain::{ConnectionId, ProviderType};
+
+/// A connection's address and sealed credential.
+#[derive(Clone, Debug)]
+pub struct UpstreamTarget {
+    /// Which connection.
+    pub connection: ConnectionId,
+    /// Which API it speaks.
+    pub provider: ProviderType,
+    /// Its base URL.
+    pub base_url: String,
+    /// The model's name there.
+    pub model: String,
+    /// The credential as the vault sealed it, bound to `model_connections`, the connection's id and
+    /// `credential_sealed`.
+    pub credential_sealed: Option<Vec<u8>>,
+}
+
+impl UpstreamTarget {
+    /// A target of the columns that hold it; `None` for a provider this build does not know.
+    pub(crate) fn new(
+        connection: i64,
+        provider: &str,
+        base_url: String,
+        model: String,
+        credential_sealed: Option<Vec<u8>>,
+    ) -> Option<Self> {
+        let provider = ProviderType::parse(provider)?;
+        Some(Self { connection: ConnectionId(connection), provider, base_url, model, credential_sealed })
+    }
+}
