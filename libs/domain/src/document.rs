@@ -76,6 +76,8 @@ failures! {
     PdfEncrypted = "pdf_encrypted", "the PDF is encrypted and needs a password";
     /// A PDF that cannot be read.
     PdfCorrupt = "pdf_corrupt", "the PDF is damaged and could not be read";
+    /// A PDF whose fonts or drawing the engines cannot read.
+    PdfUnreadable = "pdf_unreadable", "no text could be read from the PDF: it uses fonts or features that are not supported";
     /// Another format that cannot be read.
     Corrupt = "corrupt", "the file is damaged and could not be read";
     /// An office file that needs a password.
@@ -84,6 +86,8 @@ failures! {
     TooManyPages = "too_many_pages", "the document has more pages than the limit of 2000";
     /// More text than allowed.
     TextTooLarge = "text_too_large", "the extracted text is over the limit of 20 MiB";
+    /// More text on a page than allowed.
+    PageTextTooLarge = "page_text_too_large", "a page has more text than the limit of 2 MiB";
     /// More chunks than allowed.
     TooManyChunks = "too_many_chunks", "the document makes more chunks than MAX_CHUNKS_PER_DOCUMENT allows";
     /// An archive that inflates without bound.

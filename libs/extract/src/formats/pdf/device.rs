@@ -1,0 +1,199 @@
+//! From placed glyphs to lines: spaces, line ends and paragraphs are inferred from where the glyphs are.
+
+use pdf_extract::{MediaBox, OutputDev, OutputError, Transform};
+
+use crate::emit::MAX_PAGE_TEXT_BYTES;
+
+/// A gap of this share of the font size is a space. Kerning stays below, the narrowest justified spaces above.
+const SPACE_GAP: f64 = 0.15;
+/// A baseline that moves by this share of the font size is another line; super- and subscripts move less.
+const LINE_STEP: f64 = 0.5;
+/// Lines further apart than this are separate paragraphs; double-spaced text stays together.
+const PARAGRAPH_STEP: f64 = 2.0;
+/// Moving back by this share of the font size starts another line; accents and kerning move less.
+const BACK_STEP: f64 = 1.0;
+/// Text whose direction differs by more than this cosine (25 degrees) is another line.
+const SAME_DIRECTION: f64 = 0.9;
+/// The same glyph again within this share of the font size makes bold print, not a double letter.
+const OVERPRINT: f64 = 0.1;
+
+#[derive(Clone, Copy)]
+struct Point {
+    x: f64,
+    y: f64,
+}
+
+impl Point {
+    fn minus(self, other: Self) -> Self {
+        Self { x: self.x - other.x, y: self.y - other.y }
+    }
+
+    fn dot(self, other: Self) -> f64 {
+        self.x * other.x + self.y * other.y
+    }
+
+    fn cross(self, other: Self) -> f64 {
+        self.x * other.y - self.y * other.x
+    }
+
+    fn length(self) -> f64 {
+        self.x.hypot(self.y)
+    }
+}
+
+struct Glyph {
+    origin: Point,
+    end: Point,
+    direction: Point,
+    size: f64,
+    text: String,
+}
+
+/// Collects the text of one page.
+#[derive(Default)]
+pub(super) struct PageText {
+    out: String,
+    last: Option<Glyph>,
+    full: bool,
+}
+
+impl PageText {
+    /// Whether the page has more text than a page may have; the rest was not read.
+    pub(super) fn is_full(&self) -> bool {
+        self.full
+    }
+
+    /// The lines of the page; a blank line between paragraphs.
+    pub(super) fn finish(self) -> String {
+        self.out
+    }
+
+    fn glyph(&mut self, glyph: Glyph) {
+        if let Some(last) = &self.last {
+            let moved = glyph.origin.minus(last.end);
+            let along = last.direction.dot(moved);
+            let across = last.direction.cross(moved).abs();
+            let size = glyph.size.max(last.size);
+            let back = glyph.origin.minus(last.origin).length();
+            if back < OVERPRINT * size && glyph.text == last.text && !glyph.text.trim().is_empty() {
+                return;
+            }
+            if last.direction.dot(glyph.direction) < SAME_DIRECTION || across > PARAGRAPH_STEP * size {
+                self.out.push_str("\n\n");
+            } else if across > LINE_STEP * size || along < -BACK_STEP * size {
+                self.out.push('\n');
+            } else if along > SPACE_GAP * size
+                && !self.out.ends_with(char::is_whitespace)
+                && !glyph.text.starts_with(char::is_whitespace)
+            {
+                self.out.push(' ');
+            }
+        }
+        self.out.push_str(&glyph.text);
+        self.last = Some(glyph);
+    }
+}
+
+impl OutputDev for PageText {
+    fn begin_page(
+        &mut self,
+        _page_num: u32,
+        _media_box: &MediaBox,
+        _art_box: Option<(f64, f64, f64, f64)>,
+    ) -> Result<(), OutputError> {
+        Ok(())
+    }
+
+    fn end_page(&mut self) -> Result<(), OutputError> {
+        Ok(())
+    }
+
+    fn output_character(
+        &mut self,
+        trm: &Transform,
+        width: f64,
+        spacing: f64,
+        font_size: f64,
+        text: &str,
+    ) -> Result<(), OutputError> {
+        if self.out.len() + text.len() > MAX_PAGE_TEXT_BYTES {
+            self.full = true;
+            return Err(OutputError::FormatError(std::fmt::Error));
+        }
+        let across = Point { x: trm.m11, y: trm.m12 };
+        let up = Point { x: trm.m21, y: trm.m22 };
+        let origin = Point { x: trm.m31, y: trm.m32 };
+        let advance = width * font_size + spacing;
+        let norm = across.length();
+        let size = font_size.abs() * up.length();
+        if !(norm > 0.0 && size > 0.0 && norm.is_finite() && size.is_finite() && advance.is_finite()) {
+            // A place that cannot be told; the characters are still the page's.
+            self.out.push_str(text);
+            return Ok(());
+        }
+        let sign = font_size.signum();
+        self.glyph(Glyph {
+            origin,
+            end: Point { x: origin.x + across.x * advance, y: origin.y + across.y * advance },
+            direction: Point { x: sign * across.x / norm, y: sign * across.y / norm },
+            size,
+            text: text.to_owned(),
+        });
+        Ok(())
+    }
+
+    fn begin_word(&mut self) -> Result<(), OutputError> {
+        Ok(())
+    }
+
+    fn end_word(&mut self) -> Result<(), OutputError> {
+        Ok(())
+    }
+
+    fn end_line(&mut self) -> Result<(), OutputError> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(page: &mut PageText, x: f64, y: f64, text: &str) {
+        for (i, c) in text.chars().enumerate() {
+            let trm = Transform::row_major(1.0, 0.0, 0.0, 1.0, x + 5.0 * i as f64, y);
+            page.output_character(&trm, 0.5, 0.0, 10.0, &c.to_string()).unwrap();
+        }
+    }
+
+    #[test]
+    fn gaps_make_spaces_lines_and_paragraphs() {
+        let mut page = PageText::default();
+        put(&mut page, 0.0, 700.0, "one");
+        put(&mut page, 18.0, 700.0, "two");
+        put(&mut page, 0.0, 688.0, "three");
+        put(&mut page, 0.0, 650.0, "four");
+        assert_eq!(page.finish(), "one two\nthree\n\nfour");
+    }
+
+    #[test]
+    fn overprinted_letters_count_once() {
+        let mut page = PageText::default();
+        for (i, c) in "bold".chars().enumerate() {
+            for shift in [0.0, 0.3] {
+                put(&mut page, 5.0 * i as f64 + shift, 700.0, &c.to_string());
+            }
+        }
+        assert_eq!(page.finish(), "bold");
+    }
+
+    #[test]
+    fn a_page_has_a_limit() {
+        let mut page = PageText::default();
+        let long = "x".repeat(MAX_PAGE_TEXT_BYTES);
+        let trm = Transform::row_major(1.0, 0.0, 0.0, 1.0, 0.0, 0.0);
+        assert!(page.output_character(&trm, 0.5, 0.0, 10.0, &long).is_ok());
+        assert!(page.output_character(&trm, 0.5, 0.0, 10.0, "y").is_err());
+        assert!(page.is_full());
+    }
+}
