@@ -57,10 +57,12 @@ fn encoding(bytes: &[u8], declared: Option<&str>) -> Result<(&'static Encoding, 
     match utf8 {
         Ok(text) if !text.contains('\0') => return Ok((UTF_8, 0)),
         // An error without a length is a sequence cut off by the end of the file.
-        Err(error) if error.error_len().is_none() && !bytes.contains(&0) => {
-            if bytes.get(..error.valid_up_to()).is_some_and(|before| !before.is_ascii()) {
-                return Ok((UTF_8, 0));
-            }
+        Err(error)
+            if error.error_len().is_none()
+                && bytes.get(..error.valid_up_to()).is_some_and(|before| !before.is_ascii())
+                && !bytes.contains(&0) =>
+        {
+            return Ok((UTF_8, 0));
         }
         _ => {}
     }
@@ -138,7 +140,8 @@ mod tests {
 
     #[test]
     fn utf16_without_a_mark_is_seen_by_its_zero_bytes() {
-        for text in ["plain ascii text, long enough", "Русский текст, с пробелами и знаками", "日本語 と space\n"] {
+        for text in ["plain ascii text, long enough", "Русский текст, с пробелами и знаками", "日本語 と space\n"]
+        {
             let le: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
             let be: Vec<u8> = text.encode_utf16().flat_map(u16::to_be_bytes).collect();
             assert_eq!(decode(&le, None).unwrap(), Decoded { text: text.into(), charset: "UTF-16LE" });

@@ -52,11 +52,7 @@ enum Package {
 /// [`DocumentFailure::EmptyFile`] without bytes, [`DocumentFailure::TypeMismatch`] when name or declared type
 /// contradict the content, [`DocumentFailure::BinaryContent`] when a text format holds no text,
 /// [`DocumentFailure::UnsupportedType`] for everything else that is not supported.
-pub fn detect(
-    file_name: &str,
-    declared_media_type: Option<&str>,
-    head: &[u8],
-) -> Result<Format, DocumentFailure> {
+pub fn detect(file_name: &str, declared_media_type: Option<&str>, head: &[u8]) -> Result<Format, DocumentFailure> {
     if head.is_empty() {
         return Err(DocumentFailure::EmptyFile);
     }

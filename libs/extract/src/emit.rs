@@ -163,6 +163,13 @@ pub(crate) fn clean(text: &str) -> String {
             '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | '\u{2029}' => out.push('\n'),
             '\t' | '\n' => out.push(c),
             '\u{feff}' | '\u{fffe}' | '\u{ffff}' => {}
+            // A break allowed where there is one anyway.
+            '\u{200b}' => {
+                let before = out.chars().next_back().is_none_or(char::is_whitespace);
+                if !before && !chars.peek().is_none_or(|c| c.is_whitespace() || *c == '\u{200b}') {
+                    out.push(c);
+                }
+            }
             c if c.is_control() => {}
             c => out.push(c),
         }
@@ -217,6 +224,7 @@ mod tests {
         assert_eq!(clean("optional\u{ad}\n  hyphen"), "optionalhyphen");
         assert_eq!(clean("a\0b\r\nc\rd\u{feff}"), "ab\nc\nd");
         assert_eq!(clean("soft\u{ad} space"), "soft space");
+        assert_eq!(clean("a\u{200b} \u{200b}b\u{200b}c\u{200b}"), "a b\u{200b}c");
     }
 
     #[test]

@@ -25,7 +25,10 @@ fn probe() -> ExitCode {
         ("write a file", std::fs::File::create("/dev/shm/extract-probe").is_ok()),
         ("list a folder", std::fs::read_dir("/").is_ok()),
         ("listen", TcpListener::bind("127.0.0.1:0").is_ok()),
-        ("connect", TcpStream::connect("127.0.0.1:1").is_err_and(|e| e.kind() == std::io::ErrorKind::ConnectionRefused)),
+        (
+            "connect",
+            TcpStream::connect("127.0.0.1:1").is_err_and(|e| e.kind() == std::io::ErrorKind::ConnectionRefused),
+        ),
         ("start a process", Command::new("/proc/self/exe").spawn().is_ok()),
         ("start a thread", std::thread::Builder::new().spawn(|| ()).is_ok()),
         ("use memory", !vec![1u8; 64 * 1024 * 1024].is_empty()),

@@ -57,11 +57,7 @@ impl<'c> Splitter<'c> {
             ready.push_back(at + offset..at + offset + part.len());
         }
         // The last part ends where the window does and not where the text would have it: it is cut again.
-        if end < text.len() && ready.len() > 1 {
-            ready.pop_back().map_or(end, |last| last.start)
-        } else {
-            end
-        }
+        if end < text.len() && ready.len() > 1 { ready.pop_back().map_or(end, |last| last.start) } else { end }
     }
 }
 

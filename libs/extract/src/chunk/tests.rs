@@ -77,10 +77,8 @@ fn a_section_that_fits_is_one_chunk() {
 
 #[test]
 fn chunks_never_cross_a_section_or_page() {
-    let extracted = document(vec![
-        vec![vec!["one two".into(), "three".into()], vec!["four".into()]],
-        vec![vec!["five".into()]],
-    ]);
+    let extracted =
+        document(vec![vec![vec!["one two".into(), "three".into()], vec!["four".into()]], vec![vec!["five".into()]]]);
     let all = chunks(&extracted, &settings(400, 60), &by_words).unwrap();
     let texts: Vec<&str> = all.iter().map(|c| c.content.as_str()).collect();
     assert_eq!(texts, ["one two\n\nthree", "four", "five"]);

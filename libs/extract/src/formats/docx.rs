@@ -3,9 +3,7 @@
 use std::collections::HashMap;
 
 use anydoc::ConvertError;
-use anydoc::model::{
-    Block as Node, Cell, CellSlot, Document, Inline, List, Note, Table, TableKind, checkbox_text,
-};
+use anydoc::model::{Block as Node, Cell, CellSlot, Document, Inline, List, Note, Table, TableKind, checkbox_text};
 use domain::DocumentFailure;
 
 use crate::{
@@ -154,8 +152,7 @@ impl<'d> Walk<'d> {
             };
             let indent = "  ".repeat(depth);
             out.push_str(&format!("{indent}{label} "));
-            let (nested, own): (Vec<&Node>, Vec<&Node>) =
-                item.blocks.iter().partition(|b| matches!(b, Node::List(_)));
+            let (nested, own): (Vec<&Node>, Vec<&Node>) = item.blocks.iter().partition(|b| matches!(b, Node::List(_)));
             let text: Vec<String> = own.into_iter().map(|b| self.flat_one(b)).filter(|t| !t.is_empty()).collect();
             out.push_str(&text.join(&format!("\n{indent}  ")));
             out.push('\n');

@@ -15,27 +15,27 @@ use ragmux_extract::{Extracted, Format};
 
 use domain::DocumentFailure;
 
-pub const CHILD: &str = env!("CARGO_BIN_EXE_extract-child");
+pub(crate) const CHILD: &str = env!("CARGO_BIN_EXE_extract-child");
 
 /// What a parser process answered.
 #[derive(Debug)]
-pub struct Outcome {
-    pub sandbox: Option<SandboxState>,
-    pub extracted: Extracted,
+pub(crate) struct Outcome {
+    pub(crate) sandbox: Option<SandboxState>,
+    pub(crate) extracted: Extracted,
     /// The verdict, or the code for a process that died without one.
-    pub result: Result<(), DocumentFailure>,
-    pub died: bool,
+    pub(crate) result: Result<(), DocumentFailure>,
+    pub(crate) died: bool,
 }
 
 impl Outcome {
     /// All text, white space collapsed.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let text = ragmux_extract::chunk::document_text(&self.extracted);
         text.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 }
 
-pub fn start(arguments: &Arguments) -> Child {
+pub(crate) fn start(arguments: &Arguments) -> Child {
     Command::new(CHILD)
         .args(arguments.to_args())
         .env_clear()
@@ -46,12 +46,12 @@ pub fn start(arguments: &Arguments) -> Child {
         .unwrap()
 }
 
-pub fn parse(format: Format, bytes: &[u8]) -> Outcome {
+pub(crate) fn parse(format: Format, bytes: &[u8]) -> Outcome {
     parse_with(format, bytes, ChildLimits::default(), |_, _| ())
 }
 
 /// `on_frame` may kill the process, by its id.
-pub fn parse_with(format: Format, bytes: &[u8], limits: ChildLimits, on_frame: impl Fn(u32, &Frame)) -> Outcome {
+pub(crate) fn parse_with(format: Format, bytes: &[u8], limits: ChildLimits, on_frame: impl Fn(u32, &Frame)) -> Outcome {
     let mut child = start(&Arguments { parent: std::process::id(), limits });
     let mut stdin = child.stdin.take().unwrap();
     let header = Header { format, length: bytes.len() as u64, sandbox: SandboxPolicy::BestEffort };
@@ -77,8 +77,7 @@ pub fn parse_with(format: Format, bytes: &[u8], limits: ChildLimits, on_frame: i
 
     let mut stdout = child.stdout.take().unwrap();
     let mut decoder = FrameDecoder::default();
-    let mut outcome =
-        Outcome { sandbox: None, extracted: Extracted::default(), result: Ok(()), died: false };
+    let mut outcome = Outcome { sandbox: None, extracted: Extracted::default(), result: Ok(()), died: false };
     let mut verdict = None;
     let mut buffer = vec![0; 64 * 1024];
     loop {
@@ -116,13 +115,13 @@ pub fn parse_with(format: Format, bytes: &[u8], limits: ChildLimits, on_frame: i
     outcome
 }
 
-pub fn kill(pid: u32) {
+pub(crate) fn kill(pid: u32) {
     let status = Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap();
     assert!(status.success());
 }
 
 /// The folder of difficult documents, if this machine has it.
-pub fn corpus() -> Option<PathBuf> {
+pub(crate) fn corpus() -> Option<PathBuf> {
     let root = std::env::var_os("RAGMUX_CORPUS_DIR")
         .map_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data")), PathBuf::from);
     if root.join("pdf").is_dir() {

@@ -24,9 +24,7 @@ pub(super) fn content(html: &Html, outline: &mut Outline<'_, '_>) -> Result<(), 
     let mains: Vec<ElementRef<'_>> = html
         .tree
         .nodes()
-        .filter(|n| {
-            matches!(n.value(), Node::Element(e) if e.name() == "main" || e.attr("role") == Some("main"))
-        })
+        .filter(|n| matches!(n.value(), Node::Element(e) if e.name() == "main" || e.attr("role") == Some("main")))
         .filter_map(ElementRef::wrap)
         .collect();
     let mut walker = Walker::default();
@@ -34,9 +32,9 @@ pub(super) fn content(html: &Html, outline: &mut Outline<'_, '_>) -> Result<(), 
     if has_text {
         for main in mains {
             // A `main` inside another was read with it.
-            let inner = main.ancestors().any(|a| {
-                matches!(a.value(), Node::Element(e) if e.name() == "main" || e.attr("role") == Some("main"))
-            });
+            let inner = main
+                .ancestors()
+                .any(|a| matches!(a.value(), Node::Element(e) if e.name() == "main" || e.attr("role") == Some("main")));
             if !inner {
                 walker.run(main, outline)?;
             }

@@ -2,6 +2,7 @@
 
 use pdf_extract::{MediaBox, OutputDev, OutputError, Transform};
 
+use super::direction::{Piece, logical};
 use crate::emit::MAX_PAGE_TEXT_BYTES;
 
 /// A gap of this share of the font size is a space. Kerning stays below, the narrowest justified spaces above.
@@ -12,6 +13,8 @@ const LINE_STEP: f64 = 0.5;
 const PARAGRAPH_STEP: f64 = 2.0;
 /// Moving back by this share of the font size starts another line; accents and kerning move less.
 const BACK_STEP: f64 = 1.0;
+/// How far to the left of a glyph the next may end to be its neighbour in a script from right to left.
+const LEFTWARD_GAP: f64 = 1.5;
 /// Text whose direction differs by more than this cosine (25 degrees) is another line.
 const SAME_DIRECTION: f64 = 0.9;
 /// The same glyph again within this share of the font size makes bold print, not a double letter.
@@ -53,7 +56,11 @@ struct Glyph {
 #[derive(Default)]
 pub(super) struct PageText {
     out: String,
+    /// The open line, in the order it was drawn.
+    line: Vec<Piece>,
     last: Option<Glyph>,
+    /// Bytes of text drawn so far.
+    bytes: usize,
     full: bool,
 }
 
@@ -64,11 +71,22 @@ impl PageText {
     }
 
     /// The lines of the page; a blank line between paragraphs.
-    pub(super) fn finish(self) -> String {
+    pub(super) fn finish(mut self) -> String {
+        self.end_of_line("");
         self.out
     }
 
+    fn end_of_line(&mut self, end: &str) {
+        self.out.push_str(&logical(std::mem::take(&mut self.line)));
+        self.out.push_str(end);
+    }
+
+    fn put(&mut self, text: &str, at: Option<f64>) {
+        self.line.push(Piece { text: text.to_owned(), at });
+    }
+
     fn glyph(&mut self, glyph: Glyph) {
+        let at = Some(glyph.direction.dot(glyph.origin));
         if let Some(last) = &self.last {
             let moved = glyph.origin.minus(last.end);
             let along = last.direction.dot(moved);
@@ -78,18 +96,22 @@ impl PageText {
             if back < OVERPRINT * size && glyph.text == last.text && !glyph.text.trim().is_empty() {
                 return;
             }
+            // Scripts from right to left may be drawn in the order they are read: each glyph ends where the last began.
+            let before = last.direction.dot(last.origin.minus(glyph.end));
+            let leftward = along < 0.0 && before > -BACK_STEP * size && before < LEFTWARD_GAP * size;
+            let gap = if leftward { before } else { along };
             if last.direction.dot(glyph.direction) < SAME_DIRECTION || across > PARAGRAPH_STEP * size {
-                self.out.push_str("\n\n");
-            } else if across > LINE_STEP * size || along < -BACK_STEP * size {
-                self.out.push('\n');
-            } else if along > SPACE_GAP * size
-                && !self.out.ends_with(char::is_whitespace)
+                self.end_of_line("\n\n");
+            } else if across > LINE_STEP * size || gap < -BACK_STEP * size {
+                self.end_of_line("\n");
+            } else if gap > SPACE_GAP * size
+                && !self.line.last().is_some_and(|p| p.text.ends_with(char::is_whitespace))
                 && !glyph.text.starts_with(char::is_whitespace)
             {
-                self.out.push(' ');
+                self.put(" ", at);
             }
         }
-        self.out.push_str(&glyph.text);
+        self.put(&glyph.text, at);
         self.last = Some(glyph);
     }
 }
@@ -116,7 +138,8 @@ impl OutputDev for PageText {
         font_size: f64,
         text: &str,
     ) -> Result<(), OutputError> {
-        if self.out.len() + text.len() > MAX_PAGE_TEXT_BYTES {
+        self.bytes += text.len();
+        if self.bytes > MAX_PAGE_TEXT_BYTES {
             self.full = true;
             return Err(OutputError::FormatError(std::fmt::Error));
         }
@@ -128,7 +151,7 @@ impl OutputDev for PageText {
         let size = font_size.abs() * up.length();
         if !(norm > 0.0 && size > 0.0 && norm.is_finite() && size.is_finite() && advance.is_finite()) {
             // A place that cannot be told; the characters are still the page's.
-            self.out.push_str(text);
+            self.put(text, None);
             return Ok(());
         }
         let sign = font_size.signum();
@@ -174,6 +197,18 @@ mod tests {
         put(&mut page, 0.0, 688.0, "three");
         put(&mut page, 0.0, 650.0, "four");
         assert_eq!(page.finish(), "one two\nthree\n\nfour");
+    }
+
+    #[test]
+    fn text_from_right_to_left_is_read_that_way_however_it_was_drawn() {
+        let mut visual = PageText::default();
+        put(&mut visual, 0.0, 700.0, "חול 12 םולש");
+        assert_eq!(visual.finish(), "שלום 12 לוח");
+        let mut logical = PageText::default();
+        for (i, c) in "שלום".chars().enumerate() {
+            put(&mut logical, 100.0 - 5.0 * i as f64, 700.0, &c.to_string());
+        }
+        assert_eq!(logical.finish(), "שלום");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! the process, and the pages handed on before stay good.
 
 mod device;
+mod direction;
 mod text;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -41,12 +42,12 @@ pub(super) fn extract(bytes: &[u8], emitter: &mut Emitter<'_>) -> Result<Summary
         failed_pages += u32::from(!matches!(read, Ok(Ok(()))));
         let blocks = text::blocks(&device.finish());
         if !blocks.is_empty() {
-            emitter.page(Page { number: Some(number), sections: vec![Section { heading_path: Vec::new(), blocks }] })?;
+            emitter
+                .page(Page { number: Some(number), sections: vec![Section { heading_path: Vec::new(), blocks }] })?;
         }
     }
     if !emitter.has_text() {
-        let failure =
-            if failed_pages == 0 { DocumentFailure::PdfNoText } else { DocumentFailure::PdfUnreadable };
+        let failure = if failed_pages == 0 { DocumentFailure::PdfNoText } else { DocumentFailure::PdfUnreadable };
         return Err(failure.into());
     }
     Ok(Summary {
