@@ -8,4 +8,5 @@
 )]
 
 mod admission;
+mod queue;
 mod schema;
