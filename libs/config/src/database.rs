@@ -79,7 +79,23 @@ impl Database {
             None => self.clone(),
         }
     }
+
+    /// The host (a name or an address) and port of the server; `None` when it is reached by a socket in the file system.
+    #[must_use]
+    pub fn server(&self) -> Option<(String, u16)> {
+        let url = Url::parse(self.url.expose()).ok()?;
+        let parameter =
+            |name: &str| url.query_pairs().filter(|(key, _)| key == name).last().map(|(_, value)| value.into_owned());
+        // Parameters win over the rest of the URL, as they do in the driver.
+        let host = parameter("hostaddr").or_else(|| parameter("host")).or_else(|| url.host_str().map(str::to_owned))?;
+        let port = parameter("port").and_then(|port| port.parse().ok()).or(url.port()).unwrap_or(DEFAULT_PORT);
+        let is_path = host.starts_with('/') || host.get(..3).is_some_and(|start| start.eq_ignore_ascii_case("%2f"));
+        (!is_path).then(|| (host.trim_matches(['[', ']']).to_owned(), port))
+    }
 }
+
+/// The port of PostgreSQL where the URL names none.
+const DEFAULT_PORT: u16 = 5432;
 
 /// A database URL and what its parameters say about a pooler.
 struct Address {
@@ -293,6 +309,23 @@ mod tests {
         let (database, end) = read(&[("DATABASE_URL", "postgres://u@db/n"), ("DB_SCHEMA", "ragmux_2")]);
         end.unwrap();
         assert_eq!(database.schema, "ragmux_2");
+    }
+
+    #[test]
+    fn the_server_is_named_unless_it_is_a_socket() {
+        for (url, expected) in [
+            ("postgres://u@db/n", Some(("db", 5432))),
+            ("postgres://u@db:6432/n", Some(("db", 6432))),
+            ("postgres://u@[::1]:1/n", Some(("::1", 1))),
+            ("postgres://u@db/n?host=other&port=2", Some(("other", 2))),
+            ("postgres://u@db/n?host=other&hostaddr=10.0.0.1", Some(("10.0.0.1", 5432))),
+            ("postgres://u@%2Frun%2Fpostgresql/n", None),
+            ("postgres://u@db/n?host=/run/postgresql", None),
+        ] {
+            let (database, end) = read(&[("DATABASE_URL", url)]);
+            end.unwrap();
+            assert_eq!(database.server(), expected.map(|(host, port)| (host.to_owned(), port)), "{url}");
+        }
     }
 
     #[test]
