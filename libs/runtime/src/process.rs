@@ -13,6 +13,7 @@ use std::time::Duration;
 use config::{Env, Logging};
 
 use crate::healthcheck::ask;
+use crate::startup::StartError;
 use crate::stop::{Signals, Stop};
 
 const SUCCESS: u8 = 0;
@@ -71,7 +72,7 @@ where
 /// Runs a service, or one of its commands, to its end.
 ///
 /// Settings that cannot be used are all reported on standard error, and the code is 2; when `run` fails, its error is
-/// reported there in one sentence, and the code is 1.
+/// reported there in one sentence, and the code is 1. [`StartError::Stopped`] counts as success.
 pub fn start<S, F>(service: Service, run: impl FnOnce(Process, S) -> F) -> ExitCode
 where
     S: Settings,
@@ -118,6 +119,7 @@ where
     let Some((settings, warnings)) = read::<S>(service) else { return USAGE };
     match try_start(service, settings, &warnings, run) {
         Ok(()) => SUCCESS,
+        Err(error) if matches!(error.downcast_ref(), Some(StartError::Stopped)) => SUCCESS,
         Err(error) => {
             complain(service, &format!("{error:#}"));
             FAILURE

@@ -1,6 +1,6 @@
 //! Who is alive: one row for each life of each process, beaten on a connection of its own.
 
-use domain::InstanceId;
+pub use domain::InstanceId;
 use serde_json::Value;
 use time::OffsetDateTime;
 
