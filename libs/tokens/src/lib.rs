@@ -10,11 +10,13 @@
 
 mod chat;
 mod count;
+mod decode;
 mod estimate;
 mod family;
 mod script;
 
 pub use chat::{MESSAGE_OVERHEAD, REPLY_PRIMING, count_messages};
 pub use count::{EXACT_LIMIT_BYTES, count};
+pub use decode::decode;
 pub use estimate::estimate;
 pub use family::Family;
