@@ -56,6 +56,8 @@ CREATE TABLE usage_counters (
 );
 CREATE INDEX usage_counters_window ON usage_counters (window_kind, window_start);
 
+-- Work of our own (ingestion) is not a client's request: it has no key and no minute, counts against the budgets of days
+-- and months only, and takes no slot of concurrency.
 CREATE TABLE requests_open (
     request_id    uuid PRIMARY KEY,
     admitted_at   timestamptz NOT NULL,
@@ -63,7 +65,7 @@ CREATE TABLE requests_open (
     project_id    bigint NOT NULL,
     api_key_id    bigint,
     key_tier      boolean NOT NULL,
-    minute_start  timestamptz NOT NULL,
+    minute_start  timestamptz,
     project_day   timestamptz NOT NULL,
     project_month timestamptz NOT NULL,
     key_day       timestamptz,

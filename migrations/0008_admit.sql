@@ -155,7 +155,7 @@ $$;
 
 -- Admits or denies a batch, in arrival order: each request is measured against what the admitted ones before it left,
 -- and a denied one takes nothing from those after it. All arrays have one element a request:
---   p_key_ids       the API key, null for work of our own (ingestion)
+--   p_key_ids       the API key, null for work of our own (ingestion), which only budgets of days and months limit
 --   p_prompt_tokens what is certain to be charged as prompt
 --   p_output_tokens the output wanted at most (times n); it is clipped to the tightest window's room
 --   p_min_output    less room than this many output tokens is a denial
@@ -185,7 +185,8 @@ DECLARE
     v_caps       bigint[] := '{}';
     v_rooms      bigint[] := '{}';
     v_used       bigint[] := '{}';
-    v_added      bigint[] := '{}';  -- calls, tokens, cost of each tier
+    v_added      bigint[] := '{}';  -- of each tier: calls, their tokens and cost; tokens and cost with our own work
+    v_limits     integer;           -- how many of the caps apply to a request
     v_definition record;
     v_row        tier_state;
     v_tiers      integer := 0;
@@ -233,7 +234,7 @@ BEGIN
         v_zones[v_tiers] := v_definition.time_zone;
         v_rows[v_tiers] := v_row;
         v_changed[v_tiers] := false;
-        v_added := v_added || ARRAY[0, 0, 0]::bigint[];
+        v_added := v_added || ARRAY[0, 0, 0, 0, 0]::bigint[];
         v_caps := v_caps || ARRAY[
             v_definition.tokens_per_month, v_definition.cost_per_month, v_definition.tokens_per_day,
             v_definition.cost_per_day, v_definition.tokens_per_minute, v_definition.requests_per_minute,
@@ -278,9 +279,10 @@ BEGIN
         v_prompt := greatest(p_prompt_tokens[i], 0);
         v_output := greatest(p_output_tokens[i], 0);
         v_minimum := least(greatest(p_min_output[i], 0), v_output);
+        v_limits := CASE WHEN p_key_ids[i] IS NULL THEN 4 ELSE c_caps END;
         FOREACH v_tier IN ARRAY v_mine LOOP
             v_base := (v_tier - 1) * c_caps;
-            FOR v_cap IN 1 .. c_caps LOOP
+            FOR v_cap IN 1 .. v_limits LOOP
                 v_room := v_rooms[v_base + v_cap];
                 CONTINUE WHEN v_room = c_unlimited;
                 IF v_cap IN (2, 4) THEN
@@ -333,17 +335,21 @@ BEGIN
             v_answer.output_tokens := v_output;
             FOREACH v_tier IN ARRAY v_mine LOOP
                 v_base := (v_tier - 1) * c_caps;
-                FOR v_cap IN 1 .. c_caps LOOP
+                FOR v_cap IN 1 .. v_limits LOOP
                     CONTINUE WHEN v_rooms[v_base + v_cap] = c_unlimited;
                     v_rooms[v_base + v_cap] := v_rooms[v_base + v_cap] - CASE
                         WHEN v_cap IN (1, 3, 5) THEN v_prompt + v_output
                         WHEN v_cap IN (2, 4) THEN v_cost
                         ELSE 1 END;
                 END LOOP;
-                v_base := (v_tier - 1) * 3;
-                v_added[v_base + 1] := v_added[v_base + 1] + 1;
-                v_added[v_base + 2] := v_added[v_base + 2] + v_prompt + v_output;
-                v_added[v_base + 3] := v_added[v_base + 3] + v_cost;
+                v_base := (v_tier - 1) * 5;
+                IF v_limits = c_caps THEN
+                    v_added[v_base + 1] := v_added[v_base + 1] + 1;
+                    v_added[v_base + 2] := v_added[v_base + 2] + v_prompt + v_output;
+                    v_added[v_base + 3] := v_added[v_base + 3] + v_cost;
+                END IF;
+                v_added[v_base + 4] := v_added[v_base + 4] + v_prompt + v_output;
+                v_added[v_base + 5] := v_added[v_base + 5] + v_cost;
                 v_changed[v_tier] := true;
             END LOOP;
             INSERT INTO requests_open (
@@ -351,7 +357,7 @@ BEGIN
                 project_month, key_day, key_month, held_tokens, held_cost, output_tokens, details
             ) VALUES (
                 p_request_ids[i], v_now, p_instance, p_project_ids[i], p_key_ids[i], v_key_at IS NOT NULL,
-                v_rows[v_project_at].minute_start, v_rows[v_project_at].day_start, v_rows[v_project_at].month_start,
+                CASE WHEN v_limits = c_caps THEN v_rows[v_project_at].minute_start END, v_rows[v_project_at].day_start, v_rows[v_project_at].month_start,
                 v_rows[v_key_at].day_start, v_rows[v_key_at].month_start,
                 v_prompt + v_output, v_cost, v_output, p_details[i]::jsonb
             );
@@ -385,17 +391,17 @@ BEGIN
     FOR t IN 1 .. v_tiers LOOP
         CONTINUE WHEN NOT v_changed[t];
         v_row := v_rows[t];
-        v_base := (t - 1) * 3;
+        v_base := (t - 1) * 5;
         v_row.open_calls := v_row.open_calls + v_added[v_base + 1];
         v_row.minute_requests_held := v_row.minute_requests_held + v_added[v_base + 1];
         v_row.minute_tokens_held := v_row.minute_tokens_held + v_added[v_base + 2];
         v_row.minute_cost_held := v_row.minute_cost_held + v_added[v_base + 3];
         v_row.day_requests_held := v_row.day_requests_held + v_added[v_base + 1];
-        v_row.day_tokens_held := v_row.day_tokens_held + v_added[v_base + 2];
-        v_row.day_cost_held := v_row.day_cost_held + v_added[v_base + 3];
+        v_row.day_tokens_held := v_row.day_tokens_held + v_added[v_base + 4];
+        v_row.day_cost_held := v_row.day_cost_held + v_added[v_base + 5];
         v_row.month_requests_held := v_row.month_requests_held + v_added[v_base + 1];
-        v_row.month_tokens_held := v_row.month_tokens_held + v_added[v_base + 2];
-        v_row.month_cost_held := v_row.month_cost_held + v_added[v_base + 3];
+        v_row.month_tokens_held := v_row.month_tokens_held + v_added[v_base + 4];
+        v_row.month_cost_held := v_row.month_cost_held + v_added[v_base + 5];
         PERFORM store_tier(v_row);
     END LOOP;
 END $$;

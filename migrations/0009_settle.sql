@@ -1,7 +1,8 @@
 -- Settlement: move what was held to what was used, write the log row, drop the open row. Idempotent by request id:
 -- what has no open row any more was settled before and changes nothing.
 
--- One settled call against one tier's running row or, for windows that have closed since, against usage_counters.
+-- One settled call against one tier's running row or, for windows that have closed since, against usage_counters. Work of
+-- our own has no minute and holds no request.
 CREATE TYPE settlement_v1 AS (
     tier          smallint,
     id            bigint,
@@ -27,8 +28,8 @@ BEGIN
     IF NOT FOUND THEN
         RETURN;
     END IF;
-    SELECT count(*) AS calls,
-           count(*) FILTER (WHERE c.minute_start = v_row.minute_start) AS minute_calls,
+    SELECT count(c.minute_start) AS calls,
+           count(c.minute_start) FILTER (WHERE c.minute_start = v_row.minute_start) AS minute_calls,
            coalesce(sum(used_requests) FILTER (WHERE c.minute_start = v_row.minute_start), 0) AS minute_requests,
            coalesce(sum(held_tokens) FILTER (WHERE c.minute_start = v_row.minute_start), 0) AS minute_held_tokens,
            coalesce(sum(used_tokens) FILTER (WHERE c.minute_start = v_row.minute_start), 0) AS minute_tokens,
@@ -36,7 +37,7 @@ BEGIN
            coalesce(sum(held_cost) FILTER (WHERE c.minute_start = v_row.minute_start), 0) AS minute_held_cost,
            coalesce(sum(used_cost) FILTER (WHERE c.minute_start = v_row.minute_start), 0) AS minute_cost,
            coalesce(sum(excess_cost) FILTER (WHERE c.minute_start = v_row.minute_start), 0) AS minute_excess_cost,
-           count(*) FILTER (WHERE c.day_start = v_row.day_start) AS day_calls,
+           count(c.minute_start) FILTER (WHERE c.day_start = v_row.day_start) AS day_calls,
            coalesce(sum(used_requests) FILTER (WHERE c.day_start = v_row.day_start), 0) AS day_requests,
            coalesce(sum(held_tokens) FILTER (WHERE c.day_start = v_row.day_start), 0) AS day_held_tokens,
            coalesce(sum(used_tokens) FILTER (WHERE c.day_start = v_row.day_start), 0) AS day_tokens,
@@ -44,7 +45,7 @@ BEGIN
            coalesce(sum(held_cost) FILTER (WHERE c.day_start = v_row.day_start), 0) AS day_held_cost,
            coalesce(sum(used_cost) FILTER (WHERE c.day_start = v_row.day_start), 0) AS day_cost,
            coalesce(sum(excess_cost) FILTER (WHERE c.day_start = v_row.day_start), 0) AS day_excess_cost,
-           count(*) FILTER (WHERE c.month_start = v_row.month_start) AS month_calls,
+           count(c.minute_start) FILTER (WHERE c.month_start = v_row.month_start) AS month_calls,
            coalesce(sum(used_requests) FILTER (WHERE c.month_start = v_row.month_start), 0) AS month_requests,
            coalesce(sum(held_tokens) FILTER (WHERE c.month_start = v_row.month_start), 0) AS month_held_tokens,
            coalesce(sum(used_tokens) FILTER (WHERE c.month_start = v_row.month_start), 0) AS month_tokens,

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use domain::{PriceSnapshot, RequestId};
-use store::ledger::{Entry, Headroom, Settlement};
+use domain::{NanoUsd, PriceSnapshot, RequestId};
+use store::ledger::{Ask, Entry, Headroom, Settlement};
 use tokio::sync::mpsc::OwnedPermit;
 
 use crate::charge::{Usage, charge};
@@ -31,6 +31,7 @@ pub enum Ending {
 pub struct OpenCall {
     permit: Option<OwnedPermit<Settlement>>,
     request: RequestId,
+    of_client: bool,
     counted_prompt: i64,
     output_tokens: i64,
     headroom: Headroom,
@@ -39,21 +40,18 @@ pub struct OpenCall {
     delivered: i64,
     usage: Option<Usage>,
     prices: PriceSnapshot,
+    side_tokens: i64,
+    side_cost: NanoUsd,
     entry: Entry,
 }
 
 impl OpenCall {
-    pub(crate) fn new(
-        permit: OwnedPermit<Settlement>,
-        request: RequestId,
-        counted_prompt: i64,
-        output_tokens: i64,
-        headroom: Headroom,
-    ) -> Self {
+    pub(crate) fn new(permit: OwnedPermit<Settlement>, ask: &Ask, output_tokens: i64, headroom: Headroom) -> Self {
         Self {
             permit: Some(permit),
-            request,
-            counted_prompt,
+            request: ask.request,
+            of_client: ask.key.is_some(),
+            counted_prompt: ask.prompt_tokens,
             output_tokens,
             headroom,
             accepted: Instant::now(),
@@ -61,6 +59,8 @@ impl OpenCall {
             delivered: 0,
             usage: None,
             prices: PriceSnapshot::default(),
+            side_tokens: 0,
+            side_cost: NanoUsd::ZERO,
             entry: Entry { status: 499, ..Entry::default() },
         }
     }
@@ -133,6 +133,13 @@ impl OpenCall {
         self.entry.reasoning_tokens = Some(usage.reasoning);
     }
 
+    /// Adds what was paid besides the model that answers: the query's embedding, reranking. It is charged however the
+    /// call ends.
+    pub fn add_side_charge(&mut self, tokens: i64, cost: NanoUsd) {
+        self.side_tokens = self.side_tokens.saturating_add(tokens.max(0));
+        self.side_cost = self.side_cost + cost;
+    }
+
     /// Ends the call: `status` is the HTTP status the client got.
     pub fn finish(mut self, ending: Ending, status: u16, error_code: Option<&str>) {
         self.entry.status = i32::from(status);
@@ -148,9 +155,10 @@ impl OpenCall {
         entry.latency_ms = elapsed_ms(self.accepted);
         permit.send(Settlement {
             request: self.request,
-            counts: charge.counts,
-            tokens: charge.tokens,
-            cost: charge.cost,
+            // Work of our own holds no request, so it cannot use one.
+            counts: charge.counts && self.of_client,
+            tokens: charge.tokens.saturating_add(self.side_tokens),
+            cost: charge.cost + self.side_cost,
             entry,
         });
     }

@@ -64,7 +64,7 @@ fn answer(waiting: Waiting, admission: Admission) {
     let Waiting { ask, permit, reply } = waiting;
     let outcome = match admission {
         Admission::Admitted { output_tokens, headroom, .. } => {
-            Outcome::Open(Box::new(OpenCall::new(permit, ask.request, ask.prompt_tokens, output_tokens, headroom)))
+            Outcome::Open(Box::new(OpenCall::new(permit, &ask, output_tokens, headroom)))
         }
         Admission::Denied(denial) => Outcome::Denied(denial),
         Admission::Refused { code } => Outcome::Refused { code },

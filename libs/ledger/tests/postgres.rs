@@ -4,25 +4,32 @@
 
 use std::time::Duration;
 
-use domain::{InstanceId, NanoUsd, Price, PriceSnapshot, ProjectId, RequestId};
+use domain::{ApiKeyId, InstanceId, NanoUsd, Price, PriceSnapshot, ProjectId, RequestId};
 use ledger::{Ending, Ledger, LedgerTasks, Outcome, PriceSource, Usage};
 use store::ledger::Ask;
 use testkit::{RoleName, TestDatabase};
 
 const BUDGET: Duration = Duration::from_secs(30);
 
-async fn start(limits: &str) -> anyhow::Result<(TestDatabase, ProjectId, Ledger, LedgerTasks)> {
-    let database = testkit::database().await?;
-    let project = database.insert_project("p", limits).await?;
-    let (ledger, tasks) = Ledger::start(&database.store(RoleName::Edge)?, InstanceId::new());
-    Ok((database, project, ledger, tasks))
+#[derive(Clone, Copy)]
+struct Payer {
+    project: ProjectId,
+    key: ApiKeyId,
 }
 
-fn ask(project: ProjectId, prompt: i64, output: i64) -> Ask {
+async fn start(limits: &str) -> anyhow::Result<(TestDatabase, Payer, Ledger, LedgerTasks)> {
+    let database = testkit::database().await?;
+    let project = database.insert_project("p", limits).await?;
+    let (key, _) = database.insert_project_key(project).await?;
+    let (ledger, tasks) = Ledger::start(&database.store(RoleName::Edge)?, InstanceId::new());
+    Ok((database, Payer { project, key }, ledger, tasks))
+}
+
+fn ask(payer: Payer, prompt: i64, output: i64) -> Ask {
     Ask {
         request: RequestId::new(),
-        project,
-        key: None,
+        project: payer.project,
+        key: Some(payer.key),
         prompt_tokens: prompt,
         output_tokens: output,
         min_output: 1,
@@ -43,16 +50,17 @@ fn open(outcome: Outcome) -> Box<ledger::OpenCall> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_callers_at_once_leave_used_equal_to_the_log() -> anyhow::Result<()> {
-    let (database, project, ledger, tasks) = start("tokens_per_day = 100000").await?;
+    let (database, payer, ledger, tasks) = start("tokens_per_day = 100000").await?;
     let prices = PriceSnapshot { input: Price(1_000_000), output: Price(1_000_000), ..PriceSnapshot::default() };
     let callers: Vec<_> = (0..64)
         .map(|number: i64| {
             let ledger = ledger.clone();
             tokio::spawn(async move {
-                let mut call = open(ledger.admit(ask(project, 10, 100)).await?);
+                let mut call = open(ledger.admit(ask(payer, 10, 100)).await?);
                 call.priced(prices, PriceSource::User);
                 match number % 4 {
                     0 => {
+                        call.add_side_charge(3, NanoUsd(1));
                         call.sent();
                         call.usage(Usage { prompt: 10, completion: number, ..Usage::default() });
                         call.finish(Ending::Complete, 200, None);
@@ -79,12 +87,12 @@ async fn many_callers_at_once_leave_used_equal_to_the_log() -> anyhow::Result<()
     assert_eq!(panics, 16);
     drop(ledger);
     assert!(tasks.finish(BUDGET).await);
-    let totals = database.tier_totals(project).await?;
+    let totals = database.tier_totals(payer.project).await?;
     assert_eq!((totals.open_calls, totals.open_rows, totals.day_tokens_held), (0, 0, 0));
     assert_eq!(totals.log_rows, 64);
     assert_eq!(totals.day_tokens, totals.logged_tokens);
     assert_eq!(totals.day_cost, totals.logged_cost);
-    let complete: i64 = (0..64).filter(|n| n % 4 == 0).map(|n| 10 + n).sum();
+    let complete: i64 = (0..64).filter(|n| n % 4 == 0).map(|n| 10 + n + 3).sum();
     assert_eq!(totals.logged_tokens, complete + 16 * 17);
     assert_eq!(totals.logged_requests, 48, "a fault gives its request back; a panic before sending keeps it");
     Ok(())
@@ -92,52 +100,52 @@ async fn many_callers_at_once_leave_used_equal_to_the_log() -> anyhow::Result<()
 
 #[tokio::test]
 async fn a_caller_that_leaves_while_it_waits_leaves_nothing_held() -> anyhow::Result<()> {
-    let (database, project, ledger, tasks) = start("").await?;
+    let (database, payer, ledger, tasks) = start("").await?;
     // The admission waits inside the database.
-    let lock = database.lock_project(project).await?;
+    let lock = database.lock_project(payer.project).await?;
     let waiting = tokio::spawn({
         let ledger = ledger.clone();
-        async move { ledger.admit(ask(project, 10, 100)).await.map(|_| ()) }
+        async move { ledger.admit(ask(payer, 10, 100)).await.map(|_| ()) }
     });
     testkit::until("the admission waits for the lock", || async { database.has_lock_waiters().await }).await?;
     waiting.abort();
     assert!(waiting.await.unwrap_err().is_cancelled());
     lock.release().await?;
     testkit::until("the abandoned call is settled", || async {
-        let totals = database.tier_totals(project).await?;
+        let totals = database.tier_totals(payer.project).await?;
         Ok(totals.log_rows == 1 && totals.open_rows == 0 && totals.open_calls == 0)
     })
     .await?;
     drop(ledger);
     assert!(tasks.finish(BUDGET).await);
-    let totals = database.tier_totals(project).await?;
+    let totals = database.tier_totals(payer.project).await?;
     assert_eq!((totals.day_tokens, totals.day_tokens_held), (0, 0));
     Ok(())
 }
 
 #[tokio::test]
 async fn a_call_that_is_open_at_shutdown_is_waited_for() -> anyhow::Result<()> {
-    let (database, project, ledger, tasks) = start("").await?;
-    let mut call = open(ledger.admit(ask(project, 10, 100)).await?);
+    let (database, payer, ledger, tasks) = start("").await?;
+    let mut call = open(ledger.admit(ask(payer, 10, 100)).await?);
     drop(ledger);
     let finishing = tokio::spawn(tasks.finish(BUDGET));
     call.sent();
     call.usage(Usage { prompt: 4, completion: 2, ..Usage::default() });
     call.finish(Ending::Complete, 200, None);
     assert!(finishing.await?);
-    assert_eq!(database.tier_totals(project).await?.logged_tokens, 6);
+    assert_eq!(database.tier_totals(payer.project).await?.logged_tokens, 6);
     Ok(())
 }
 
 #[tokio::test]
 async fn a_denial_says_which_cap() -> anyhow::Result<()> {
-    let (_database, project, ledger, _tasks) = start("concurrent_requests = 1").await?;
-    let first = open(ledger.admit(ask(project, 1, 1)).await?);
-    let Outcome::Denied(denial) = ledger.admit(ask(project, 1, 1)).await? else { panic!("two at once were admitted") };
+    let (_database, payer, ledger, _tasks) = start("concurrent_requests = 1").await?;
+    let first = open(ledger.admit(ask(payer, 1, 1)).await?);
+    let Outcome::Denied(denial) = ledger.admit(ask(payer, 1, 1)).await? else { panic!("two at once were admitted") };
     assert_eq!((denial.code.as_str(), denial.cap, denial.held), ("concurrency_limit", 1, 1));
     first.finish(Ending::Complete, 200, None);
     testkit::until("the slot is free again", || async {
-        Ok(matches!(ledger.admit(ask(project, 1, 1)).await?, Outcome::Open(_)))
+        Ok(matches!(ledger.admit(ask(payer, 1, 1)).await?, Outcome::Open(_)))
     })
     .await?;
     Ok(())

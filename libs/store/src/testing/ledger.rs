@@ -1,6 +1,6 @@
 //! What tests ask of the ledger.
 
-use domain::ProjectId;
+use domain::{ApiKey, ApiKeyId, KeyKind, ProjectId};
 use sqlx::{AssertSqlSafe, PgPool, Postgres, Transaction};
 
 use super::TestDatabase;
@@ -63,6 +63,26 @@ impl TestDatabase {
         }
         pool.close().await;
         Ok(ProjectId(id))
+    }
+
+    /// A key of a project. Its secret is the second part.
+    ///
+    /// # Errors
+    /// When the project has one already.
+    pub async fn insert_project_key(&self, project: ProjectId) -> anyhow::Result<(ApiKeyId, ApiKey)> {
+        let key = ApiKey::generate(KeyKind::Project);
+        let pool = self.superuser_pool().await?;
+        let id: i64 = sqlx::query_scalar(
+            "INSERT INTO api_keys (kind, name, key_hash, key_prefix, project_id) VALUES ('project', 'key', $1, $2, $3)
+             RETURNING id",
+        )
+        .bind(key.hash().as_bytes().as_slice())
+        .bind(key.display_prefix())
+        .bind(project.0)
+        .fetch_one(&pool)
+        .await?;
+        pool.close().await;
+        Ok((ApiKeyId(id), key))
     }
 
     /// Holds a project's row until the lock is released or dropped, as a slow writer would.

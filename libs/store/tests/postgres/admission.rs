@@ -10,6 +10,7 @@ struct Fixture {
     pool: PgPool,
     store: store::Store,
     project: ProjectId,
+    project_key: ApiKeyId,
 }
 
 async fn fixture(limits: &str) -> anyhow::Result<Fixture> {
@@ -17,7 +18,14 @@ async fn fixture(limits: &str) -> anyhow::Result<Fixture> {
     let pool = database.superuser_pool().await?;
     let store = database.store(RoleName::Edge)?;
     let project = sqlx::query_scalar("INSERT INTO projects (name) VALUES ('p') RETURNING id").fetch_one(&pool).await?;
-    let fixture = Fixture { database, pool, store, project: ProjectId(project) };
+    let key = sqlx::query_scalar(
+        "INSERT INTO api_keys (kind, name, key_hash, key_prefix, project_id)
+         VALUES ('project', 'p', '\\x00', 'sk-proj-x', $1) RETURNING id",
+    )
+    .bind(project)
+    .fetch_one(&pool)
+    .await?;
+    let fixture = Fixture { database, pool, store, project: ProjectId(project), project_key: ApiKeyId(key) };
     fixture.limit("projects", project, limits).await?;
     Ok(fixture)
 }
@@ -55,7 +63,7 @@ impl Fixture {
         Ask {
             request: RequestId::new(),
             project: self.project,
-            key,
+            key: Some(key.unwrap_or(self.project_key)),
             prompt_tokens: prompt,
             output_tokens: output,
             min_output: 64,
@@ -292,5 +300,32 @@ async fn hostile_text_reaches_the_log_unchanged() -> anyhow::Result<()> {
     fixture.store.settle(&[settlement]).await?;
     let model: String = sqlx::query_scalar("SELECT model FROM request_logs").fetch_one(&fixture.pool).await?;
     assert_eq!(model, text.replace('\0', ""));
+    Ok(())
+}
+
+#[tokio::test]
+async fn work_of_our_own_meets_budgets_but_no_rate_limit() -> anyhow::Result<()> {
+    let fixture =
+        fixture("requests_per_minute = 1, tokens_per_minute = 100, concurrent_requests = 1, tokens_per_day = 1000")
+            .await?;
+    let own = |prompt| Ask { key: None, ..fixture.ask(None, prompt, 0) };
+    let asks = [own(300), own(300), own(500)];
+    let answers = fixture.admit(&asks).await?;
+    assert_eq!((granted(&answers[0]), granted(&answers[1])), (0, 0));
+    assert_eq!(denial(&answers[2]).code, "budget_daily");
+    let client = Ask { min_output: 20, ..fixture.ask(None, 20, 20) };
+    assert_eq!(granted(&fixture.admit(std::slice::from_ref(&client)).await?[0]), 20, "no rate limit is used up");
+    for ask in &asks[..2] {
+        let entry = Entry { status: 200, ..Entry::default() };
+        let settlement = Settlement { request: ask.request, counts: false, tokens: 250, cost: NanoUsd(0), entry };
+        fixture.store.settle(&[settlement]).await?;
+    }
+    fixture.settle(client.request, 30, 0).await?;
+    let totals = fixture.database.tier_totals(fixture.project).await?;
+    assert_eq!((totals.day_requests, totals.day_tokens, totals.day_tokens_held, totals.open_calls), (1, 530, 0, 0));
+    let minute: (i64, i64) = sqlx::query_as("SELECT minute_tokens_used, minute_requests_used FROM tier_state")
+        .fetch_one(&fixture.pool)
+        .await?;
+    assert_eq!(minute, (30, 1));
     Ok(())
 }
