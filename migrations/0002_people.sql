@@ -47,3 +47,21 @@ CREATE TABLE audit_logs (
 );
 CREATE INDEX audit_logs_at ON audit_logs (at);
 CREATE INDEX audit_logs_action ON audit_logs (action, id);
+
+-- Appends to the audit log. The entry says who did what from where; the target is the row that was written. Statements
+-- call this while they write, so that neither is there without the other.
+CREATE FUNCTION record_audit(p_kind text, p_row_id bigint, p_entry jsonb) RETURNS bigint
+LANGUAGE sql SET search_path FROM CURRENT AS $$
+    INSERT INTO audit_logs (actor_user_id, actor, action, target_kind, target_id, details, address)
+    VALUES ((p_entry ->> 'actor_user_id')::bigint, p_entry ->> 'actor', p_entry ->> 'action', p_kind, p_row_id,
+            coalesce(p_entry -> 'details', '{}'), p_entry ->> 'address')
+    RETURNING id
+$$;
+
+-- The same for a row that edges cache.
+CREATE FUNCTION record_change(p_kind text, p_row_id bigint, p_entry jsonb) RETURNS bigint
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    PERFORM record_audit(p_kind, p_row_id, p_entry);
+    RETURN append_config_change(p_kind, p_row_id);
+END $$;

@@ -35,6 +35,13 @@ CREATE TABLE project_members (
 );
 CREATE INDEX project_members_user ON project_members (user_id);
 
+-- Whether a person may see a project: its members may, and whoever is asked for without a user (administrators).
+CREATE FUNCTION can_reach_project(p_project_id bigint, p_user_id bigint) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT p_user_id IS NULL OR EXISTS (
+        SELECT FROM project_members m WHERE m.project_id = p_project_id AND m.user_id = p_user_id)
+$$;
+
 CREATE TABLE routes (
     id                bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     project_id        bigint NOT NULL REFERENCES projects ON DELETE CASCADE,

@@ -8,8 +8,10 @@
 //! [`Store`] is the handle; [`schema`] knows the migrations; [`provision`] prepares an empty database; `testing` (a
 //! feature) gives every test a database of its own.
 
+pub mod audit;
 pub mod canary;
 pub mod config_log;
+pub mod connections;
 mod error;
 pub mod ingest;
 pub mod instances;
@@ -17,8 +19,11 @@ pub mod ledger;
 mod pool;
 pub mod prices;
 pub mod principals;
+pub mod projects;
 pub mod provision;
 pub mod queue;
+mod reach;
+pub mod routes;
 pub mod schema;
 pub mod search;
 pub mod targets;
@@ -27,3 +32,4 @@ pub mod testing;
 
 pub use error::{MigrateError, StoreError};
 pub use pool::{DatabaseFacts, Listener, Store, Topic};
+pub use reach::Reach;

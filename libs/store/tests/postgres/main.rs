@@ -8,5 +8,6 @@
 )]
 
 mod admission;
+mod entities;
 mod queue;
 mod schema;
