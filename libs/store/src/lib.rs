@@ -9,13 +9,18 @@
 //! feature) gives every test a database of its own.
 
 pub mod audit;
+pub mod blobs;
 pub mod canary;
 pub mod config_log;
 pub mod connections;
+pub mod document_stores;
+pub mod documents;
 mod error;
 pub mod ingest;
 pub mod instances;
 pub mod ledger;
+mod log_days;
+pub mod logins;
 mod pool;
 pub mod prices;
 pub mod principals;
@@ -26,9 +31,12 @@ mod reach;
 pub mod routes;
 pub mod schema;
 pub mod search;
+pub mod sessions;
 pub mod targets;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod uploads;
+pub mod users;
 
 pub use error::{MigrateError, StoreError};
 pub use pool::{DatabaseFacts, Listener, Store, Topic};

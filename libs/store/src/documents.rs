@@ -1,0 +1,210 @@
+//! Documents as the people who upload them see them. What workers do with them is in [`crate::queue`].
+
+use domain::{DocumentId, StoreId};
+use serde_json::Value;
+use time::OffsetDateTime;
+
+use crate::audit::AuditEntry;
+use crate::{Reach, Store, StoreError};
+
+/// A document.
+#[derive(Clone, Debug)]
+pub struct Document {
+    /// Which one.
+    pub id: i64,
+    /// The store it is in.
+    pub store_id: i64,
+    /// The name it was uploaded under.
+    pub file_name: String,
+    /// Its title, once it was read.
+    pub title: Option<String>,
+    /// The uploader's own key for it.
+    pub external_key: Option<String>,
+    /// What it was found to be.
+    pub media_type: String,
+    /// Bytes.
+    pub size: i64,
+    /// What the uploader says about it.
+    pub metadata: Value,
+    /// `pending`, `delayed`, `processing`, `ready` or `failed`.
+    pub status: String,
+    /// What a worker is doing with it.
+    pub stage: Option<String>,
+    /// How much of that is done.
+    pub progress_done: i32,
+    /// Out of how much.
+    pub progress_total: i32,
+    /// Why it failed or waits, for programs.
+    pub error_code: Option<String>,
+    /// The same for people.
+    pub error_text: Option<String>,
+    /// Chunks of the version that can be found.
+    pub chunk_count: i32,
+    /// Pages, for formats that have them.
+    pub page_count: Option<i32>,
+    /// Counts contents and reprocesses.
+    pub content_version: i32,
+    /// The version that can be found.
+    pub live_version: Option<i32>,
+    /// Claims since the last upload, reprocess or finish.
+    pub attempts: i32,
+    /// When it is due, if it waits.
+    pub run_at: OffsetDateTime,
+    /// When it was first uploaded.
+    pub created_at: OffsetDateTime,
+    /// When it last changed.
+    pub updated_at: OffsetDateTime,
+    /// When its content was last made searchable.
+    pub ready_at: Option<OffsetDateTime>,
+}
+
+/// Where a waiting document stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueuePlace {
+    /// Its place among the waiting documents of its store, from 1. Stores take turns.
+    pub position: i64,
+    /// Documents waiting in all stores.
+    pub waiting: i64,
+    /// How long the oldest of them has been due, in seconds.
+    pub oldest_age_seconds: i64,
+}
+
+macro_rules! select_documents {
+    ($tail:literal $(, $argument:expr)*) => {
+        sqlx::query_as!(
+            Document,
+            "SELECT d.id, d.store_id, d.file_name, d.title, d.external_key, d.media_type, d.size, d.metadata, d.status,
+                    d.stage, d.progress_done, d.progress_total, d.error_code, d.error_text, d.chunk_count, d.page_count,
+                    d.content_version, d.live_version, d.attempts, d.run_at, d.created_at, d.updated_at, d.ready_at
+               FROM documents d JOIN document_stores s ON s.id = d.store_id " + $tail
+            $(, $argument)*
+        )
+    };
+}
+
+impl Store {
+    /// The documents of a store, newest first, before a given one, at most `limit`; of one status when one is given.
+    ///
+    /// # Errors
+    /// As for any statement.
+    pub async fn list_documents(
+        &self,
+        store: StoreId,
+        before: Option<DocumentId>,
+        status: Option<&str>,
+        limit: i64,
+    ) -> Result<Vec<Document>, StoreError> {
+        Ok(select_documents!(
+            "WHERE d.store_id = $1 AND ($2::bigint IS NULL OR d.id < $2) AND ($3::text IS NULL OR d.status = $3)
+             ORDER BY d.id DESC LIMIT $4",
+            store.0,
+            before.map(|document| document.0),
+            status,
+            limit
+        )
+        .fetch_all(self.pool())
+        .await?)
+    }
+
+    /// One document of a store within reach.
+    ///
+    /// # Errors
+    /// As for any statement.
+    pub async fn find_document(&self, reach: Reach, id: DocumentId) -> Result<Option<Document>, StoreError> {
+        Ok(select_documents!(
+            "WHERE d.id = $1
+               AND (can_reach_project(s.project_id, $2)
+                    OR EXISTS (SELECT FROM project_stores g
+                                WHERE g.store_id = s.id AND can_reach_project(g.project_id, $2)))",
+            id.0,
+            reach.member()
+        )
+        .fetch_optional(self.pool())
+        .await?)
+    }
+
+    /// Where a document stands that is pending now; `None` for every other.
+    ///
+    /// # Errors
+    /// As for any statement.
+    pub async fn find_queue_place(&self, id: DocumentId) -> Result<Option<QueuePlace>, StoreError> {
+        Ok(sqlx::query_as!(
+            QueuePlace,
+            r#"SELECT (SELECT count(*) + 1 FROM documents p
+                        WHERE p.status = 'pending' AND p.store_id = d.store_id
+                          AND (p.priority, p.run_at, p.id) < (d.priority, d.run_at, d.id)) AS "position!",
+                      every.waiting AS "waiting!",
+                      greatest(extract(epoch FROM clock_timestamp() - every.oldest), 0)::bigint AS "oldest_age_seconds!"
+                 FROM documents d
+                      CROSS JOIN LATERAL (SELECT count(*) AS waiting, min(p.run_at) AS oldest
+                                            FROM documents p WHERE p.status = 'pending') every
+                WHERE d.id = $1 AND d.status = 'pending'"#,
+            id.0
+        )
+        .fetch_optional(self.pool())
+        .await?)
+    }
+
+    /// Documents that wait for a worker, in all stores.
+    ///
+    /// # Errors
+    /// As for any statement.
+    pub async fn count_pending_documents(&self) -> Result<i64, StoreError> {
+        Ok(sqlx::query_scalar!(r#"SELECT count(*) AS "count!" FROM documents WHERE status = 'pending'"#)
+            .fetch_one(self.pool())
+            .await?)
+    }
+
+    /// Has a document of a store within reach read again, whatever state it is in: its content gets a new version, the
+    /// old one stays searchable until that is complete, and a worker that is at it loses its claim.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`].
+    pub async fn reprocess_document(&self, reach: Reach, id: DocumentId, entry: &AuditEntry) -> Result<(), StoreError> {
+        let again = sqlx::query!(
+            "WITH again AS (
+                 UPDATE documents d
+                    SET content_version = content_version + 1, status = 'pending', run_at = clock_timestamp(),
+                        claimed_by = NULL, claim_token = claim_token + 1, claimed_at = NULL, lease_until = NULL,
+                        attempts = 0, parser_deaths = 0, retries = 0, retrying_since = NULL, stage = NULL,
+                        progress_done = 0, progress_total = 0, error_code = NULL, error_text = NULL,
+                        updated_at = clock_timestamp()
+                   FROM document_stores s
+                  WHERE d.id = $1 AND s.id = d.store_id AND can_reach_project(s.project_id, $2)
+                 RETURNING d.id)
+             SELECT record_audit('document', id, $3) AS entry, pg_notify(notification_channel('documents'), '') FROM again",
+            id.0,
+            reach.member(),
+            entry.to_json()
+        )
+        .fetch_optional(self.pool())
+        .await?;
+        again.map(|_| ()).ok_or(StoreError::NotFound)
+    }
+
+    /// Deletes a document of a store within reach with everything that was made of it. Its bytes go with the next sweep,
+    /// unless another document has the same.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`].
+    pub async fn delete_document(&self, reach: Reach, id: DocumentId, entry: &AuditEntry) -> Result<(), StoreError> {
+        let deleted = sqlx::query_scalar!(
+            "WITH deleted AS (
+                 DELETE FROM documents d USING document_stores s
+                  WHERE d.id = $1 AND s.id = d.store_id AND can_reach_project(s.project_id, $2)
+                 RETURNING d.id, d.store_id, d.blob_id, d.live_version),
+             released AS (
+                 UPDATE blobs b SET touched_at = clock_timestamp() FROM deleted WHERE b.id = deleted.blob_id),
+             changed AS (
+                 UPDATE document_stores s SET content_revision = content_revision + 1 FROM deleted
+                  WHERE s.id = deleted.store_id AND deleted.live_version IS NOT NULL)
+             SELECT record_audit('document', id, $3) FROM deleted",
+            id.0,
+            reach.member(),
+            entry.to_json()
+        )
+        .fetch_optional(self.pool())
+        .await?;
+        deleted.map(|_| ()).ok_or(StoreError::NotFound)
+    }
+}
