@@ -38,8 +38,8 @@ pub struct Claim {
     pub media_type: String,
     /// Claims so far, this one included, since the last upload, reprocess or finish.
     pub attempts: i32,
-    /// How often its parser died.
-    pub parser_deaths: i32,
+    /// Passing errors in a row that it has waited out.
+    pub retries: i32,
 }
 
 /// How to claim.
@@ -102,7 +102,7 @@ impl Store {
                 file_name: row.file_name.unwrap_or_default(),
                 media_type: row.media_type.unwrap_or_default(),
                 attempts: row.attempts.unwrap_or_default(),
-                parser_deaths: row.parser_deaths.unwrap_or_default(),
+                retries: row.retries.unwrap_or_default(),
             });
         }
         Ok(claimed)

@@ -1,6 +1,7 @@
 //! Where a model is, as the services that call it need to know.
 
-use domain::{ConnectionId, ProviderType};
+use domain::{ConnectionId, ProviderType, Secret};
+use vault::{OpenError, Place, Vault};
 
 /// A connection's address and sealed credential.
 #[derive(Clone, Debug)]
@@ -19,6 +20,15 @@ pub struct UpstreamTarget {
 }
 
 impl UpstreamTarget {
+    /// Opens the credential; `None` for a connection without one.
+    ///
+    /// # Errors
+    /// When it was sealed with a key this process does not have, or for another place.
+    pub fn open_credential(&self, vault: &Vault) -> Result<Option<Secret>, OpenError> {
+        let place = Place::new("model_connections", self.connection.0, "credential_sealed");
+        self.credential_sealed.as_deref().map(|sealed| vault.open(&place, sealed)).transpose()
+    }
+
     /// A target of the columns that hold it; `None` for a provider this build does not know.
     pub(crate) fn new(
         connection: i64,

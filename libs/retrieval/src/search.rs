@@ -1,0 +1,251 @@
+//! A search: two legs side by side, each with its own deadline, fused.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::{ChunkId, ConnectionId, DocumentId, ProviderType, Secret, StoreId};
+use providers::Providers;
+use store::search::{Passage, SearchSettings};
+use store::targets::UpstreamTarget;
+use store::{Store, StoreError};
+use tokio::time::timeout;
+
+use crate::fusion::{self, Leg};
+use crate::legs::{lexical, vector};
+
+/// What a leg looks at before fusion.
+const CANDIDATES: usize = 100;
+const LEXICAL_DEADLINE: Duration = Duration::from_secs(2);
+/// Includes the call that embeds the query.
+const VECTOR_DEADLINE: Duration = Duration::from_secs(5);
+/// One long document must not fill the whole answer.
+const HITS_PER_DOCUMENT: usize = 3;
+
+/// Opens a connection's sealed credential. `Err` when this process cannot.
+pub type OpenCredential = Arc<dyn Fn(&UpstreamTarget) -> Result<Option<Secret>, CredentialUnreadable> + Send + Sync>;
+
+/// The credential was sealed with a key this process does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the connection's credential cannot be opened with this SECRET_KEY")]
+pub struct CredentialUnreadable;
+
+/// Searches stores. Cheap to clone.
+#[derive(Clone)]
+pub struct Retrieval {
+    pub(crate) store: Store,
+    pub(crate) providers: Providers,
+    pub(crate) open_credential: OpenCredential,
+}
+
+/// What to look for.
+#[derive(Clone, Copy, Debug)]
+pub struct Search<'a> {
+    /// Where. That the caller may read it is for the caller to have checked.
+    pub store: StoreId,
+    /// The question, in words. Quotes and a leading minus mean something to the lexical leg.
+    pub query: &'a str,
+    /// How many passages.
+    pub top_k: usize,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default)]
+pub struct Retrieved {
+    /// Best first.
+    pub hits: Vec<Hit>,
+    /// Legs that failed or ran out of time and were left out: `lexical`, `vector`.
+    pub degraded: Vec<&'static str>,
+    /// What embedding the query used, if it was embedded.
+    pub embedding: Option<EmbeddingUse>,
+}
+
+/// One passage and how it was found.
+#[derive(Clone, Debug)]
+pub struct Hit {
+    /// The passage.
+    pub passage: Passage,
+    /// Sum of weight / (60 + rank) over the legs.
+    pub score: f64,
+    /// Its rank in the vector leg, from 1.
+    pub vector_rank: Option<u32>,
+    /// Its rank in the lexical leg, from 1.
+    pub lexical_rank: Option<u32>,
+    /// Cosine distance to the query, if the vector leg found it.
+    pub distance: Option<f64>,
+}
+
+/// A call to an embedding provider, for the ledger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EmbeddingUse {
+    /// The connection that was called.
+    pub connection: ConnectionId,
+    /// Its provider.
+    pub provider: ProviderType,
+    /// The model's name there.
+    pub model: String,
+    /// Tokens it reported, or by our count when it reported none.
+    pub tokens: i64,
+}
+
+/// Why nothing can be said about a store.
+#[derive(Debug, thiserror::Error)]
+pub enum RetrievalError {
+    /// There is no such store.
+    #[error("the document store does not exist")]
+    NoStore,
+    /// The database failed before any leg could start.
+    #[error("the document store cannot be read")]
+    Store(#[source] StoreError),
+    /// Both legs failed.
+    #[error("no part of the search could be carried out")]
+    AllLegsFailed,
+}
+
+/// Settings a store keeps for its searches.
+#[derive(Clone, Copy, Debug, serde::Deserialize)]
+#[serde(default)]
+struct Tuning {
+    vector_weight: f64,
+    lexical_weight: f64,
+    max_distance: Option<f64>,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self { vector_weight: 1.0, lexical_weight: 1.0, max_distance: None }
+    }
+}
+
+impl Retrieval {
+    /// A searcher over these parts.
+    #[must_use]
+    pub fn new(store: Store, providers: Providers, open_credential: OpenCredential) -> Self {
+        Self { store, providers, open_credential }
+    }
+
+    /// Finds the passages of a store that answer a question best. A leg that fails is left out and named in
+    /// [`Retrieved::degraded`].
+    ///
+    /// # Errors
+    /// [`RetrievalError`]; a provider that is away is not one of them.
+    pub async fn search(&self, search: &Search<'_>) -> Result<Retrieved, RetrievalError> {
+        let settings = self
+            .store
+            .find_search_settings(search.store)
+            .await
+            .map_err(RetrievalError::Store)?
+            .ok_or(RetrievalError::NoStore)?;
+        if search.query.trim().is_empty() || search.top_k == 0 {
+            return Ok(Retrieved::default());
+        }
+        let tuning = tuning(&settings);
+        let (lexical, vector) = tokio::join!(
+            timeout(LEXICAL_DEADLINE, lexical::find(&self.store, &settings, search.query, CANDIDATES)),
+            timeout(VECTOR_DEADLINE, vector::find(self, &settings, search.query, CANDIDATES)),
+        );
+        let mut found = Retrieved::default();
+        let lexical = lexical.unwrap_or_else(|_| Err("it took too long".to_owned())).unwrap_or_else(|reason| {
+            tracing::warn!(store = search.store.0, reason, "the lexical leg of a search was left out");
+            found.degraded.push("lexical");
+            Vec::new()
+        });
+        let vector = vector.unwrap_or_else(|_| Err("it took too long".to_owned())).unwrap_or_else(|reason| {
+            tracing::warn!(store = search.store.0, reason, "the vector leg of a search was left out");
+            found.degraded.push("vector");
+            vector::Found::default()
+        });
+        if found.degraded.len() == 2 {
+            return Err(RetrievalError::AllLegsFailed);
+        }
+        found.embedding = vector.used;
+        let distances: HashMap<ChunkId, f64> = vector.hits.iter().map(|hit| (hit.chunk, hit.distance)).collect();
+        let near = |distance: f64| tuning.max_distance.is_none_or(|most| distance <= most);
+        let fused = fusion::fuse(&[
+            Leg {
+                weight: tuning.vector_weight,
+                ranked: vector.hits.iter().filter(|hit| near(hit.distance)).map(|hit| hit.chunk).collect(),
+            },
+            Leg { weight: tuning.lexical_weight, ranked: lexical },
+        ]);
+        // Enough that the cap a document has still leaves the number asked for.
+        let wanted: Vec<ChunkId> =
+            fused.iter().take(search.top_k.saturating_mul(4).max(20)).map(|fused| fused.id).collect();
+        let passages = self.store.list_passages(search.store, &wanted).await.map_err(RetrievalError::Store)?;
+        let mut by_chunk: HashMap<ChunkId, Passage> =
+            passages.into_iter().map(|passage| (passage.chunk, passage)).collect();
+        let ranked = fused.into_iter().filter_map(|fused| {
+            Some(Hit {
+                passage: by_chunk.remove(&fused.id)?,
+                score: fused.score,
+                vector_rank: fused.ranks.first().copied().flatten(),
+                lexical_rank: fused.ranks.get(1).copied().flatten(),
+                distance: distances.get(&fused.id).copied(),
+            })
+        });
+        found.hits = choose(ranked, search.top_k);
+        Ok(found)
+    }
+}
+
+fn tuning(settings: &SearchSettings) -> Tuning {
+    // What cannot be read was refused when it was stored; a later build's settings must not stop an earlier one.
+    serde_json::from_value(settings.retrieval.clone()).unwrap_or_default()
+}
+
+/// The best hits with at most [`HITS_PER_DOCUMENT`] of one document and no text twice.
+fn choose(ranked: impl Iterator<Item = Hit>, top_k: usize) -> Vec<Hit> {
+    let mut of_document: HashMap<DocumentId, usize> = HashMap::new();
+    let mut texts: HashSet<String> = HashSet::new();
+    ranked
+        .filter(|hit| {
+            let folded: String = hit.passage.content.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase();
+            let of_this = of_document.entry(hit.passage.document).or_default();
+            let keep = *of_this < HITS_PER_DOCUMENT && texts.insert(folded);
+            *of_this += usize::from(keep);
+            keep
+        })
+        .take(top_k)
+        .collect()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn hit(chunk: i64, document: i64, content: &str) -> Hit {
+        Hit {
+            passage: Passage {
+                chunk: ChunkId(chunk),
+                document: DocumentId(document),
+                file_name: "manual.pdf".to_owned(),
+                title: None,
+                ordinal: 0,
+                heading_path: "Care > Descaling".to_owned(),
+                page_from: Some(4),
+                page_to: Some(4),
+                content: content.to_owned(),
+                token_count: 5,
+            },
+            score: 1.0,
+            vector_rank: None,
+            lexical_rank: Some(1),
+            distance: None,
+        }
+    }
+
+    #[test]
+    fn a_document_fills_at_most_three_places_and_a_text_one() {
+        let hits = vec![
+            hit(1, 1, "a"),
+            hit(2, 1, "A "),
+            hit(3, 1, "b"),
+            hit(4, 1, "c"),
+            hit(5, 1, "d"),
+            hit(6, 2, "a"),
+            hit(7, 2, "e"),
+        ];
+        let kept: Vec<i64> = choose(hits.into_iter(), 10).iter().map(|hit| hit.passage.chunk.0).collect();
+        assert_eq!(kept, [1, 3, 4, 7]);
+    }
+}
