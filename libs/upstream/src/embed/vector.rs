@@ -45,9 +45,13 @@ impl Features {
             return;
         }
         let chars: Vec<char> = word.stem.chars().collect();
-        // Long words and numbers are about something.
-        let weight =
-            if word.stem.starts_with(|c: char| c.is_numeric()) { 1.2 } else { 0.8 + 0.05 * chars.len().min(8) as f32 };
+        // Long words and numbers are about something, and a mixture of both names one thing.
+        let numeric = word.stem.contains(|c: char| c.is_numeric());
+        let weight = match (numeric, word.stem.contains(|c: char| c.is_alphabetic())) {
+            (true, true) => 2.5,
+            (true, false) => 1.2,
+            (false, _) => 0.8 + 0.05 * chars.len().min(8) as f32,
+        };
         self.add("word", &word.stem, weight);
         if chars.len() < 4 {
             return;
