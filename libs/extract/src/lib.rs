@@ -15,6 +15,7 @@ mod format;
 mod formats;
 mod model;
 pub mod protocol;
+mod running;
 
 pub use detect::{HEAD_BYTES, detect};
 pub use emit::{ExtractError, MAX_PAGE_TEXT_BYTES, MAX_PAGES, MAX_TEXT_BYTES, PageSink};

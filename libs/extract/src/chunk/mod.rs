@@ -5,6 +5,7 @@
 //! exactly once, so a chunk of nothing but overlap cannot exist.
 
 mod overlap;
+mod sizer;
 mod split;
 
 use domain::DocumentFailure;

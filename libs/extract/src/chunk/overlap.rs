@@ -37,28 +37,29 @@ pub(super) fn start(text: &str, before: &Before, core: &Range<usize>, room: Room
     let from = core.start.saturating_sub(overlap.saturating_mul(LOOK_BACK_BYTES)).max(before.core).max(later);
     let from = text.ceil_char_boundary(from);
     let Some(tail) = text.get(from..core.start) else { return core.start };
-    let fits = |at: usize| {
-        let repeated = text.get(at..core.start).unwrap_or_default();
-        let whole = text.get(at..core.end).unwrap_or_default();
-        count(repeated.trim_end()) <= overlap && count(whole) <= size
-    };
+    let fits = |at: usize| count(text.get(at..core.start).unwrap_or_default().trim_end()) <= overlap;
     let places = Places::of(tail, from, from == before.core);
-    let word = places.first_fit(&places.words, fits);
-    let sentence = places.first_fit(&places.sentences, fits);
+    let word = places.words.first_fit(fits);
+    let sentence = places.sentences.first_fit(fits);
     let chosen = match (sentence, word) {
         (Some(sentence), Some(word)) if core.start - sentence >= (core.start - word) / 2 => Some(sentence),
         (_, Some(word)) => Some(word),
         (sentence, None) => sentence,
     };
-    chosen.or_else(|| places.first_fit(&places.characters, fits)).unwrap_or(core.start)
+    let Some(mut at) = chosen.or_else(|| places.characters.first_fit(fits)) else { return core.start };
+    // The parts leave room for the overlap, so this hardly ever takes a second step.
+    while at < core.start && count(text.get(at..core.end).unwrap_or_default()) > size {
+        at = places.characters.after(at + (core.start - at) / 2).unwrap_or(core.start);
+    }
+    at
 }
 
 /// Offsets at which a chunk may begin, ascending.
 #[derive(Default)]
 struct Places {
-    sentences: Vec<usize>,
-    words: Vec<usize>,
-    characters: Vec<usize>,
+    sentences: Ascending,
+    words: Ascending,
+    characters: Ascending,
 }
 
 impl Places {
@@ -66,9 +67,9 @@ impl Places {
     fn of(tail: &str, base: usize, whole: bool) -> Self {
         let mut places = Self::default();
         if whole {
-            places.sentences.push(base);
-            places.words.push(base);
-            places.characters.push(base);
+            places.sentences.0.push(base);
+            places.words.0.push(base);
+            places.characters.0.push(base);
         }
         let mut previous: Option<&str> = None;
         let mut ended = false;
@@ -78,12 +79,12 @@ impl Places {
             let after_wide_stop = previous.is_some_and(|p| matches!(p, "。" | "！" | "？"));
             // The first cluster may be the end of one that begins before the tail.
             if !space && previous.is_some() {
-                places.characters.push(base + offset);
+                places.characters.0.push(base + offset);
                 if after_space || after_wide_stop {
-                    places.words.push(base + offset);
+                    places.words.0.push(base + offset);
                 }
                 if (after_space && ended) || after_wide_stop {
-                    places.sentences.push(base + offset);
+                    places.sentences.0.push(base + offset);
                 }
             }
             if !space {
@@ -95,10 +96,20 @@ impl Places {
         }
         places
     }
+}
 
+#[derive(Default)]
+struct Ascending(Vec<usize>);
+
+impl Ascending {
     /// The first place from which the overlap fits. Sizes shrink from place to place, so halving finds it.
-    fn first_fit(&self, places: &[usize], fits: impl Fn(usize) -> bool) -> Option<usize> {
-        let index = places.partition_point(|at| !fits(*at));
-        places.get(index).copied()
+    fn first_fit(&self, fits: impl Fn(usize) -> bool) -> Option<usize> {
+        let index = self.0.partition_point(|at| !fits(*at));
+        self.0.get(index).copied()
+    }
+
+    /// The first place behind `at`.
+    fn after(&self, at: usize) -> Option<usize> {
+        self.0.get(self.0.partition_point(|place| *place <= at)).copied()
     }
 }

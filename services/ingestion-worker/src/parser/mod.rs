@@ -116,6 +116,7 @@ impl Parser {
 
 fn judge(answer: Answer) -> Result<Parsed, ParseError> {
     let mut extracted = answer.extracted;
+    extracted.drop_running_lines();
     let failure = match answer.end {
         End::Cancelled => return Err(ParseError::Cancelled),
         End::Read(summary) => {
