@@ -40,6 +40,8 @@ pub struct Claim {
     pub attempts: i32,
     /// Passing errors in a row that it has waited out.
     pub retries: i32,
+    /// How often its parser died.
+    pub parser_deaths: i32,
 }
 
 /// How to claim.
@@ -103,6 +105,7 @@ impl Store {
                 media_type: row.media_type.unwrap_or_default(),
                 attempts: row.attempts.unwrap_or_default(),
                 retries: row.retries.unwrap_or_default(),
+                parser_deaths: row.parser_deaths.unwrap_or_default(),
             });
         }
         Ok(claimed)

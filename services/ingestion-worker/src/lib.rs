@@ -1,6 +1,34 @@
-//! The ingestion worker: claims documents, parses them in processes of their own, cuts and embeds them, and makes them
-//! searchable.
+//! The ingestion worker: claims documents under a lease, parses each in a process of its own, cuts, embeds and writes
+//! it, and makes the complete version searchable in one statement.
 //!
-//! [`parser`] is the parent's side of the parser process that `extract` describes.
+//! [`dispatcher`] claims and [`lease`] keeps the claims; [`job`] is the life of one document; [`app`] starts and stops
+//! them. Any number of workers may run and any of them may be killed at any moment: a claim whose lease lapses is
+//! claimed by another, and the fence in every write keeps a worker that wakes up late from doing harm.
 
+mod app;
+mod config;
+mod dispatcher;
+mod embed;
+mod job;
+mod lease;
 pub mod parser;
+mod plan;
+mod progress;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+pub use app::run;
+pub use config::Config;
+
+/// The service's name and version.
+pub const SERVICE: runtime::Service = runtime::Service { name: "ingestion-worker", version: env!("CARGO_PKG_VERSION") };
+
+/// Runs the service with the arguments that follow its name, or, when the first says so, becomes a parser.
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let mut arguments = arguments.into_iter().peekable();
+    if arguments.next_if(|argument| argument == extract::protocol::COMMAND).is_some() {
+        return extract::child::main(arguments);
+    }
+    runtime::main(SERVICE, arguments, run)
+}

@@ -8,12 +8,12 @@ use std::time::Duration;
 use domain::DocumentFailure as F;
 use extract::Format;
 use extract::protocol::{ChildLimits, SandboxPolicy};
-use ragmux_ingestion_worker::parser::{ParseError, Parsed, Parser, ParserSettings};
+use ingestion_worker::parser::{ParseError, Parsed, Parser, ParserSettings};
 use tokio_util::sync::CancellationToken;
 
 fn settings() -> ParserSettings {
     ParserSettings {
-        program: PathBuf::from(env!("CARGO_BIN_EXE_parser-process")),
+        program: PathBuf::from(env!("CARGO_BIN_EXE_ragmux-ingestion-worker")),
         ..ParserSettings::own_binary(SandboxPolicy::BestEffort)
     }
 }

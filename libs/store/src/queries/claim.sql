@@ -49,12 +49,13 @@ claimed AS (
            stage = 'claimed', progress_done = 0, progress_total = 0, error_code = NULL, error_text = NULL,
            updated_at = clock_timestamp()
       FROM chosen WHERE d.id = chosen.id
-    RETURNING d.id, d.store_id, d.content_version, d.claim_token, d.attempts, d.retries, d.blob_id, d.size,
+    RETURNING d.id, d.store_id, d.content_version, d.claim_token, d.attempts, d.retries, d.parser_deaths, d.blob_id, d.size,
               d.file_name, d.media_type
 )
 SELECT (SELECT store_id FROM looked_at ORDER BY position DESC LIMIT 1) AS window_end, claimed.id AS "id?",
        claimed.store_id AS "store_id?", claimed.content_version AS "content_version?",
        claimed.claim_token AS "claim_token?", claimed.attempts AS "attempts?", claimed.retries AS "retries?",
+       claimed.parser_deaths AS "parser_deaths?",
        claimed.blob_id AS "blob_id?", claimed.size AS "size?", claimed.file_name AS "file_name?",
        claimed.media_type AS "media_type?"
   FROM (SELECT 1) AS one LEFT JOIN claimed ON true

@@ -1,0 +1,155 @@
+//! The worker as a process: what it waits for, what runs, and how it ends.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use ledger::Ledger;
+use providers::{AddressPolicy, HttpOptions, Providers};
+use runtime::{Health, Identity, Limits, Listener, Membership, Process, Stages, advertised, wait_for_schema};
+use store::{Store, schema};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use vault::Vault;
+
+use crate::config::Config;
+use crate::dispatcher::Dispatcher;
+use crate::job::Workshop;
+use crate::lease::Leases;
+use crate::parser::{Parser, ParserSettings};
+
+/// Running jobs may end by themselves for this long; then they are cancelled.
+const JOBS_BUDGET: Duration = Duration::from_secs(30);
+const HAND_BACK_BUDGET: Duration = Duration::from_secs(10);
+const SETTLE_BUDGET: Duration = Duration::from_secs(10);
+const CLOSE_BUDGET: Duration = Duration::from_secs(5);
+
+/// Runs the worker until it is told to stop.
+///
+/// # Errors
+/// What keeps it from starting: a port in use, another key than the database's, a database that is not ours.
+pub async fn run(process: Process, config: Config) -> anyhow::Result<()> {
+    let health = Health::new(schema::expected());
+    let listener = Listener::bind("worker http", config.listen).await?;
+    let grpc = Listener::bind("worker health", config.health_grpc_listen).await?;
+    let addresses = BTreeMap::from([
+        ("http", advertised(listener.address(), &config.database).await),
+        ("health", advertised(grpc.address(), &config.database).await),
+    ]);
+    let (routes, follower) = health.grpc_probe("ingestion-worker").await;
+    let follower = tokio::spawn(follower);
+    let serving = listener.serve(health.http_probes(), Limits::default());
+    let serving_grpc = grpc.serve(routes.into_axum_router(), Limits::default());
+
+    let store = Store::new(&config.database, "ragmux ingestion-worker")?;
+    wait_for_schema(&store, &health, &process.stop).await?;
+    let vault = open_vault(&config, &store).await?;
+    let providers = Providers::new(http_options(&config)).context("the HTTP client cannot be set up")?;
+    let identity = Identity {
+        service: process.service,
+        addresses,
+        key_ids: vault.key_ids().iter().map(ToString::to_string).collect(),
+    };
+    let member = Membership::join(store.clone(), health.clone(), identity, &process.stop).await?;
+    let (ledger, ledger_tasks) = Ledger::start(&store, member.id());
+    let workshop = Arc::new(Workshop {
+        store: store.clone(),
+        providers,
+        ledger,
+        vault: Arc::new(vault),
+        parser: Parser::new(ParserSettings::own_binary(config.sandbox)),
+        max_chunks: config.max_chunks,
+    });
+    let leases = Leases::new(store.clone(), config.lease);
+    let renewals = tokio::spawn(leases.clone().run());
+    let jobs = TaskTracker::new();
+    let stop_claiming = CancellationToken::new();
+    let dispatcher = Dispatcher {
+        workshop,
+        leases: leases.clone(),
+        store: store.clone(),
+        owner: member.owner(),
+        workers: config.workers,
+        lease: config.lease,
+        poll_interval: config.poll_interval,
+        max_attempts: config.max_attempts,
+        jobs: jobs.clone(),
+    };
+    health.started();
+    member.active();
+    tracing::info!(
+        owner = &*member.owner(),
+        workers = config.workers,
+        lease_ms = config.lease.as_millis() as u64,
+        poll_interval_ms = config.poll_interval.as_millis() as u64,
+        "ingestion ready"
+    );
+    let dispatcher = tokio::spawn(dispatcher.run(stop_claiming.clone()));
+
+    process.stop.begun().await;
+    health.draining();
+    member.draining();
+    let mut stages = Stages::new();
+    stages.push("stop claiming", Duration::from_secs(10), move |_| async move {
+        stop_claiming.cancel();
+        // A panic in it was logged; what it had claimed is in the leases.
+        let _ = dispatcher.await;
+    });
+    let running = jobs.clone();
+    stages.push("finish running jobs", JOBS_BUDGET, move |deadline| async move {
+        running.close();
+        tokio::select! {
+            () = running.wait() => {}
+            () = deadline.reached() => {}
+        }
+    });
+    let store_of_claims = store.clone();
+    stages.push_settling("hand documents back", HAND_BACK_BUDGET, move |_| async move {
+        let claims = leases.keys();
+        leases.give_up_all();
+        jobs.close();
+        jobs.wait().await;
+        renewals.abort();
+        match store_of_claims.hand_back_documents(&claims).await {
+            Ok(0) => {}
+            Ok(documents) => tracing::info!(documents, "documents were put back"),
+            Err(error) => tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "documents could not be put back; their leases lapse"
+            ),
+        }
+    });
+    stages.push("settle calls", SETTLE_BUDGET, move |_| async move {
+        ledger_tasks.finish(SETTLE_BUDGET).await;
+    });
+    stages.push("close", CLOSE_BUDGET, move |deadline| async move {
+        member.leave(deadline).await;
+        follower.abort();
+        serving.close().await;
+        serving_grpc.close().await;
+        store.close().await;
+    });
+    stages.run(process.stop.hurry()).await;
+    Ok(())
+}
+
+/// The key ring, checked against the canary of the database before anything is opened with it.
+async fn open_vault(config: &Config, store: &Store) -> anyhow::Result<Vault> {
+    let secret = &config.secret_key;
+    let vault = Vault::load(secret.current.as_ref(), secret.previous.as_ref(), &secret.data_dir)?;
+    if let Some(warning) = vault.warning() {
+        tracing::warn!("{warning}");
+    }
+    let stored = store.canary_or_insert(&vault.canary()?).await.context("the canary cannot be read")?;
+    vault.check_canary(&stored)?;
+    Ok(vault)
+}
+
+fn http_options(config: &Config) -> HttpOptions {
+    HttpOptions {
+        header_timeout: config.upstream_timeout,
+        addresses: AddressPolicy::new(config.allow_private_upstreams, config.private_upstreams.iter().cloned()),
+        ..HttpOptions::default()
+    }
+}

@@ -1,0 +1,203 @@
+//! Vectors for a batch of chunks: remembered ones first, the rest from the provider, paid through the ledger.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use domain::{DocumentFailure, NanoUsd, PriceSnapshot, RequestId};
+use ledger::{Ending, Ledger, Outcome, PriceBook, Usage};
+use providers::{Attempts, Connection, Providers, UpstreamError};
+use store::Store;
+use store::ingest::IngestSettings;
+use store::ledger::Ask;
+use store::queue::ClaimKey;
+use tokio::time::Instant;
+use url::Url;
+use vault::Vault;
+
+use crate::job::JobEnd;
+use crate::plan::Planned;
+
+/// One batch with all its retries.
+const BATCH_DEADLINE: Duration = Duration::from_secs(120);
+/// Waits of a document that meets a provider or database that is away, before it fails for good.
+pub(crate) const MAX_WAITING: Duration = Duration::from_secs(24 * 3600);
+const FIRST_WAIT: Duration = Duration::from_secs(15);
+const BUDGET_WAIT_AT_MOST: Duration = Duration::from_secs(3600);
+
+/// What a batch may have at most. Providers differ; these are what any of them takes.
+pub(crate) const BATCH_ITEMS: usize = 32;
+pub(crate) const BATCH_TOKENS: i64 = 16_000;
+
+/// Embeds for one document.
+pub(crate) struct Embedder<'a> {
+    store: &'a Store,
+    providers: &'a Providers,
+    ledger: &'a Ledger,
+    settings: &'a IngestSettings,
+    connection: Connection,
+    key: ClaimKey,
+    prices: PriceBook,
+    /// Tokens the provider was paid for.
+    pub(crate) tokens: i64,
+    /// What they cost.
+    pub(crate) cost: NanoUsd,
+}
+
+impl<'a> Embedder<'a> {
+    pub(crate) async fn new(
+        store: &'a Store,
+        providers: &'a Providers,
+        ledger: &'a Ledger,
+        vault: &Vault,
+        settings: &'a IngestSettings,
+        key: ClaimKey,
+    ) -> Result<Self, JobEnd> {
+        let target = &settings.embedding;
+        let credential = target.open_credential(vault).map_err(|error| {
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                connection = target.connection.0,
+                "the embedding connection's credential cannot be opened"
+            );
+            JobEnd::Failed(DocumentFailure::CredentialUnreadable)
+        })?;
+        let base_url = Url::parse(&target.base_url).map_err(|_| JobEnd::Failed(DocumentFailure::EmbeddingRejected))?;
+        let prices = PriceBook::new(store.list_model_prices().await.map_err(JobEnd::from)?);
+        let connection = Connection {
+            id: target.connection,
+            provider: target.provider,
+            base_url,
+            credential,
+            model: target.model.clone(),
+        };
+        Ok(Self { store, providers, ledger, settings, connection, key, prices, tokens: 0, cost: NanoUsd::ZERO })
+    }
+
+    /// The vectors of a batch, in its order.
+    pub(crate) async fn embed(&mut self, batch: &[Planned]) -> Result<Vec<Vec<f32>>, JobEnd> {
+        let hashes: Vec<Vec<u8>> = batch.iter().map(|planned| planned.hash.clone()).collect();
+        let (project, revision) = (self.settings.project, self.settings.revision);
+        let mut known: HashMap<Vec<u8>, Vec<f32>> = self
+            .store
+            .find_memoised_embeddings(project, revision, &hashes)
+            .await
+            .map_err(JobEnd::from)?
+            .into_iter()
+            .collect();
+        let mut missing: Vec<&Planned> = Vec::new();
+        for planned in batch {
+            // A text that stands twice in a batch is paid once.
+            if !known.contains_key(&planned.hash) && !missing.iter().any(|other| other.hash == planned.hash) {
+                missing.push(planned);
+            }
+        }
+        if !missing.is_empty() {
+            let vectors = self.pay_for(&missing).await?;
+            let hashes: Vec<Vec<u8>> = missing.iter().map(|planned| planned.hash.clone()).collect();
+            self.store.memoise_embeddings(project, revision, &hashes, &vectors).await.map_err(JobEnd::from)?;
+            known.extend(hashes.into_iter().zip(vectors));
+        }
+        batch
+            .iter()
+            .map(|planned| known.get(&planned.hash).cloned().ok_or(JobEnd::Failed(DocumentFailure::Internal)))
+            .collect()
+    }
+
+    async fn pay_for(&mut self, missing: &[&Planned]) -> Result<Vec<Vec<f32>>, JobEnd> {
+        let counted: i64 = missing.iter().map(|planned| planned.tokens).sum();
+        let (prices, source) = self.prices.price(self.connection.provider, &self.connection.model);
+        let mut call = match self.ledger.admit(self.ask(counted, &prices)).await {
+            Ok(Outcome::Open(call)) => call,
+            Ok(Outcome::Denied(denial)) => {
+                let until = Duration::from_secs(u64::try_from(denial.retry_after_seconds).unwrap_or(1));
+                // Looked at again within the hour, in case the cap is raised.
+                let delay = until.min(BUDGET_WAIT_AT_MOST);
+                return Err(JobEnd::Delayed { failure: DocumentFailure::Budget, delay, max_age: None });
+            }
+            Ok(Outcome::Refused { .. }) => return Err(JobEnd::Lost),
+            Err(_) => return Err(JobEnd::unavailable(DocumentFailure::Internal, None)),
+        };
+        call.priced(prices, source);
+        let inputs: Vec<String> = missing.iter().map(|planned| planned.embedded.clone()).collect();
+        let mut attempts = Attempts::until(Instant::now() + BATCH_DEADLINE);
+        call.sent();
+        let answer = self.providers.embed(&self.connection, &inputs, None, &mut attempts).await;
+        call.entry_mut().attempts = i32::try_from(attempts.made()).unwrap_or(i32::MAX);
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) => {
+                let ending = match error.charge() {
+                    providers::Charge::Nothing => Ending::Fault,
+                    providers::Charge::Request => Ending::Rejected,
+                };
+                call.finish(ending, error.status(), error.code());
+                return Err(end_of(&error));
+            }
+        };
+        let reported = answer.usage.map_or(counted, |usage| usage.prompt_tokens);
+        call.usage(Usage { prompt: reported, ..Usage::default() });
+        call.finish(Ending::Complete, 200, None);
+        self.tokens = self.tokens.saturating_add(reported);
+        self.cost = self.cost + prices.cost(reported, 0, 0, 0);
+        let width = usize::try_from(self.settings.width).unwrap_or(0);
+        if answer.vectors.len() != missing.len() || answer.vectors.iter().any(|vector| vector.len() != width) {
+            return Err(JobEnd::Failed(DocumentFailure::EmbeddingWidthMismatch));
+        }
+        Ok(answer.vectors)
+    }
+
+    fn ask(&self, tokens: i64, prices: &PriceSnapshot) -> Ask {
+        let details = serde_json::json!({
+            "operation": "ingest",
+            "model": self.connection.model,
+            "provider_type": self.connection.provider.as_str(),
+            "connection_id": self.connection.id.0,
+            "document_id": self.key.document.0,
+        });
+        Ask {
+            request: RequestId::new(),
+            project: self.settings.project,
+            key: None,
+            prompt_tokens: tokens,
+            output_tokens: 0,
+            min_output: 0,
+            input_price: prices.dearest_input(),
+            output_price: prices.output,
+            fixed_cost: NanoUsd::ZERO,
+            details: details.to_string(),
+        }
+    }
+}
+
+/// A refusal is final; what may pass is waited out.
+fn end_of(error: &UpstreamError) -> JobEnd {
+    tracing::warn!(status = error.status(), code = error.code(), reason = error.message(), "an embedding call failed");
+    let transient = error.is_retryable() || error.status() >= 500 || error.status() == 429;
+    if transient {
+        JobEnd::unavailable(DocumentFailure::EmbeddingUnavailable, error.retry_after())
+    } else {
+        JobEnd::Failed(DocumentFailure::EmbeddingRejected)
+    }
+}
+
+/// How long a document waits after its nth passing error in a row: doubling from 15 s to an hour, with a random part so
+/// that documents that failed together do not return together, and never less than the provider asked for.
+pub(crate) fn back_off(retries: u32, asked: Option<Duration>) -> Duration {
+    let full = FIRST_WAIT.saturating_mul(2_u32.saturating_pow(retries.min(8))).min(Duration::from_secs(3600));
+    let jittered = full.mul_f64(rand::random_range(0.5..1.0));
+    asked.map_or(jittered, |asked| asked.max(jittered))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_grow_to_an_hour_and_honour_the_provider() {
+        for retries in 0..40 {
+            let wait = back_off(retries, None);
+            assert!(wait >= FIRST_WAIT / 2 && wait <= Duration::from_secs(3600));
+        }
+        assert!(back_off(0, Some(Duration::from_secs(600))) >= Duration::from_secs(600));
+    }
+}

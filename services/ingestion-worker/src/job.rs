@@ -1,0 +1,373 @@
+//! The life of one claimed document, from its bytes to its live version.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::DocumentFailure;
+use extract::{Extracted, Format};
+use ledger::Ledger;
+use providers::Providers;
+use store::ingest::{Finish, IngestSettings, NewChunk};
+use store::queue::Claim;
+use store::{Store, StoreError};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use vault::Vault;
+
+use crate::embed::{BATCH_ITEMS, BATCH_TOKENS, Embedder, MAX_WAITING, back_off};
+use crate::lease::Lease;
+use crate::parser::{ParseError, Parser};
+use crate::plan::{Planned, plan};
+use crate::progress::Progress;
+
+/// From its claim, whatever the lease.
+const JOB_DEADLINE: Duration = Duration::from_secs(15 * 60);
+/// A file that kills its parser this often is not tried again.
+const MAX_PARSER_DEATHS: i32 = 3;
+
+/// What a job works with.
+pub(crate) struct Workshop {
+    pub(crate) store: Store,
+    pub(crate) providers: Providers,
+    pub(crate) ledger: Ledger,
+    pub(crate) vault: Arc<Vault>,
+    pub(crate) parser: Parser,
+    pub(crate) max_chunks: usize,
+}
+
+/// How a job ended, as the queue needs to know it.
+#[derive(Debug)]
+pub(crate) enum JobEnd {
+    /// For good.
+    Failed(DocumentFailure),
+    /// It waits and is tried again; without an age it may wait for ever.
+    Delayed { failure: DocumentFailure, delay: Duration, max_age: Option<Duration> },
+    /// Something it needs is away; the wait grows with every time.
+    Unavailable { failure: DocumentFailure, asked: Option<Duration> },
+    /// The parser died.
+    ParserDied(DocumentFailure),
+    /// The claim is no longer ours: nothing is written.
+    Lost,
+}
+
+impl JobEnd {
+    pub(crate) fn unavailable(failure: DocumentFailure, asked: Option<Duration>) -> Self {
+        Self::Unavailable { failure, asked }
+    }
+}
+
+impl From<StoreError> for JobEnd {
+    fn from(error: StoreError) -> Self {
+        tracing::warn!(error = &error as &dyn std::error::Error, "a job met a database error");
+        if error.is_transient() {
+            Self::unavailable(DocumentFailure::Internal, None)
+        } else {
+            Self::Failed(DocumentFailure::Internal)
+        }
+    }
+}
+
+impl Workshop {
+    /// Works a claim to its end and records it. Every record is fenced: if the claim was lost in between, nothing is
+    /// changed.
+    pub(crate) async fn work(&self, claim: Claim, lease: Lease) {
+        let lost = lease.lost().clone();
+        let result = tokio::select! {
+            biased;
+            () = lost.cancelled() => Err(JobEnd::Lost),
+            result = timeout(JOB_DEADLINE, self.ingest(&claim)) => {
+                result.unwrap_or(Err(JobEnd::Failed(DocumentFailure::JobDeadline)))
+            }
+        };
+        if let Err(error) = self.record(&claim, result).await {
+            // The lease lapses and the document is claimed again.
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                document = claim.key.document.0,
+                "the end of a job could not be recorded"
+            );
+        }
+        drop(lease);
+    }
+
+    async fn record(&self, claim: &Claim, result: Result<(), JobEnd>) -> Result<(), StoreError> {
+        let (key, document) = (claim.key, claim.key.document.0);
+        let end = match result {
+            Ok(()) => {
+                while self.store.delete_old_versions(key.document).await? {}
+                return Ok(());
+            }
+            Err(end) => end,
+        };
+        let held = match end {
+            JobEnd::Lost => false,
+            JobEnd::Failed(failure) => {
+                tracing::info!(document, code = failure.code(), "a document failed");
+                self.store.fail_document(key, failure).await?
+            }
+            JobEnd::Delayed { failure, delay, max_age } => {
+                tracing::info!(
+                    document,
+                    code = failure.code(),
+                    delay_ms = delay.as_millis() as u64,
+                    "a document waits"
+                );
+                self.store.delay_document(key, failure, delay, max_age).await?
+            }
+            JobEnd::Unavailable { failure, asked } => {
+                let delay = back_off(u32::try_from(claim.retries).unwrap_or(0), asked);
+                tracing::info!(
+                    document,
+                    code = failure.code(),
+                    delay_ms = delay.as_millis() as u64,
+                    "a document waits"
+                );
+                self.store.delay_document(key, failure, delay, Some(MAX_WAITING)).await?
+            }
+            JobEnd::ParserDied(failure) => match self.store.count_parser_death(key).await? {
+                Some(deaths) if deaths >= MAX_PARSER_DEATHS => {
+                    tracing::info!(document, code = failure.code(), deaths, "a document failed");
+                    self.store.fail_document(key, failure).await?
+                }
+                Some(deaths) => {
+                    tracing::info!(
+                        document,
+                        code = failure.code(),
+                        deaths,
+                        "a parser died; the document is tried again"
+                    );
+                    self.store.delay_document(key, failure, Duration::from_secs(1), None).await?
+                }
+                None => false,
+            },
+        };
+        if !held {
+            tracing::info!(
+                document,
+                claim_token = key.token,
+                "a job ended after its claim was lost; nothing was written"
+            );
+        }
+        Ok(())
+    }
+
+    async fn ingest(&self, claim: &Claim) -> Result<(), JobEnd> {
+        let mut progress = Progress::new(self.store.clone(), claim.key);
+        let Some(settings) = self.store.find_ingest_settings(claim.key.document).await? else {
+            return Err(JobEnd::Lost);
+        };
+        progress.at("parsing", 0, 0).await;
+        let extracted = self.parse(claim).await?;
+        progress.at("chunking", 0, 0).await;
+        let (extracted, planned) = self.cut(extracted, settings.clone()).await?;
+        self.write(claim, &settings, &extracted, &planned, &mut progress).await
+    }
+
+    async fn parse(&self, claim: &Claim) -> Result<Extracted, JobEnd> {
+        let Some(format) = Format::from_media_type(&claim.media_type) else {
+            return Err(JobEnd::Failed(DocumentFailure::UnsupportedType));
+        };
+        let bytes = self.read(claim).await?;
+        // The job as a whole is cancelled by dropping it, which kills the parser too.
+        match self.parser.parse(format, &bytes, &CancellationToken::new()).await {
+            Ok(parsed) => match parsed.ended_by {
+                // It may have been killed from outside: what it sent is taken only when more does not come either.
+                Some(failure) if claim.parser_deaths + 1 < MAX_PARSER_DEATHS => Err(JobEnd::ParserDied(failure)),
+                _ => Ok(parsed.extracted),
+            },
+            Err(ParseError::Document(failure)) if is_death(failure) => Err(JobEnd::ParserDied(failure)),
+            Err(ParseError::Document(failure)) => Err(JobEnd::Failed(failure)),
+            Err(ParseError::Cancelled) => Err(JobEnd::Lost),
+            Err(error) => {
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "a document could not be parsed on this host"
+                );
+                Err(JobEnd::unavailable(DocumentFailure::Internal, None))
+            }
+        }
+    }
+
+    async fn read(&self, claim: &Claim) -> Result<Vec<u8>, JobEnd> {
+        let length = usize::try_from(claim.size).unwrap_or(0);
+        let mut bytes = Vec::with_capacity(length);
+        for ordinal in 0.. {
+            match self.store.find_blob_part(claim.blob, ordinal).await? {
+                Some(part) => bytes.extend_from_slice(&part),
+                None => break,
+            }
+        }
+        if bytes.len() == length {
+            return Ok(bytes);
+        }
+        // The bytes went with the document, in between.
+        tracing::warn!(
+            document = claim.key.document.0,
+            expected = length,
+            found = bytes.len(),
+            "a blob is not complete"
+        );
+        Err(JobEnd::Lost)
+    }
+
+    async fn cut(&self, extracted: Extracted, settings: IngestSettings) -> Result<(Extracted, Vec<Planned>), JobEnd> {
+        let max_chunks = self.max_chunks;
+        let cut = tokio::task::spawn_blocking(move || {
+            let planned = plan(&extracted, &settings, max_chunks);
+            (extracted, planned)
+        });
+        let (extracted, planned) = cut.await.map_err(|_| JobEnd::Failed(DocumentFailure::Internal))?;
+        Ok((extracted, planned.map_err(JobEnd::Failed)?))
+    }
+
+    async fn write(
+        &self,
+        claim: &Claim,
+        settings: &IngestSettings,
+        extracted: &Extracted,
+        planned: &[Planned],
+        progress: &mut Progress,
+    ) -> Result<(), JobEnd> {
+        self.store.ensure_vector_table(settings.width).await?;
+        let written = self.already_written(claim, planned).await?;
+        let mut embedder =
+            Embedder::new(&self.store, &self.providers, &self.ledger, &self.vault, settings, claim.key).await?;
+        let mut done = written;
+        progress.at("embedding", done, planned.len()).await;
+        for batch in batches(planned.get(written..).unwrap_or_default()) {
+            let vectors = embedder.embed(batch).await?;
+            let chunks: Vec<NewChunk> =
+                batch.iter().zip(vectors).map(|(planned, vector)| row(planned, vector)).collect();
+            let texts = batch.iter().map(|planned| (ordinal(planned), planned.embedded.as_str()));
+            let segment = retrieval::index::segment(texts, settings.language.as_deref());
+            if !self.store.write_chunks(claim.key, settings, &chunks, &segment).await? {
+                return Err(JobEnd::Lost);
+            }
+            done += batch.len();
+            progress.at("embedding", done, planned.len()).await;
+        }
+        let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
+        let summary = &extracted.summary;
+        let finish = Finish {
+            chunks: count(planned.len()),
+            pages: (summary.page_count > 0).then(|| i32::try_from(summary.page_count).unwrap_or(i32::MAX)),
+            title: summary.title.clone(),
+            extraction: serde_json::json!({
+                "engine": summary.engine,
+                "charset": summary.charset,
+                "failed_pages": summary.failed_pages,
+                "partial_pages": extracted.partial_pages,
+            }),
+            embedded_tokens: embedder.tokens,
+            embedding_cost: embedder.cost.0,
+        };
+        if !self.store.finish_document(claim.key, &finish).await? {
+            return Err(JobEnd::Lost);
+        }
+        tracing::info!(
+            document = claim.key.document.0,
+            chunks = planned.len(),
+            resumed_at = written,
+            "a document is ready"
+        );
+        Ok(())
+    }
+
+    /// How many chunks, from the first, an earlier claim has written just as they are planned now. If it wrote others,
+    /// under other settings, they are removed.
+    async fn already_written(&self, claim: &Claim, planned: &[Planned]) -> Result<usize, JobEnd> {
+        let written = self.store.list_written_chunks(claim.key).await?;
+        let same = written.len() <= planned.len()
+            && written
+                .iter()
+                .zip(planned)
+                .all(|((at, hash), planned)| *at == ordinal(planned) && *hash == planned.hash);
+        if same {
+            return Ok(written.len());
+        }
+        self.store.discard_written_chunks(claim.key).await?;
+        Ok(0)
+    }
+}
+
+fn is_death(failure: DocumentFailure) -> bool {
+    matches!(failure, DocumentFailure::ParserCrashed | DocumentFailure::ParserLimit | DocumentFailure::ParserTimeout)
+}
+
+fn ordinal(planned: &Planned) -> i32 {
+    i32::try_from(planned.chunk.ordinal).unwrap_or(i32::MAX)
+}
+
+fn row(planned: &Planned, embedding: Vec<f32>) -> NewChunk {
+    let chunk = &planned.chunk;
+    let number = |value: u64| i32::try_from(value).unwrap_or(i32::MAX);
+    NewChunk {
+        ordinal: ordinal(planned),
+        content: chunk.content.replace('\0', ""),
+        heading_path: chunk.heading_path.join(" > ").replace('\0', ""),
+        page_from: chunk.page_from.map(|page| number(page.into())),
+        page_to: chunk.page_to.map(|page| number(page.into())),
+        char_from: number(chunk.char_from),
+        char_to: number(chunk.char_to),
+        token_count: number(chunk.token_count.into()),
+        content_hash: planned.hash.clone(),
+        embedding,
+    }
+}
+
+/// Consecutive chunks that fit one call to the provider. A chunk that alone is over the limit goes alone.
+fn batches(planned: &[Planned]) -> impl Iterator<Item = &[Planned]> {
+    let mut rest = planned;
+    std::iter::from_fn(move || {
+        let mut tokens = 0_i64;
+        let fitting = rest
+            .iter()
+            .take(BATCH_ITEMS)
+            .take_while(|planned| {
+                tokens = tokens.saturating_add(planned.tokens);
+                tokens <= BATCH_TOKENS
+            })
+            .count();
+        let (batch, after) = rest.split_at_checked(fitting.max(1))?;
+        rest = after;
+        Some(batch)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use extract::chunk::Chunk;
+
+    use super::*;
+
+    fn planned(ordinal: u32, tokens: i64) -> Planned {
+        let chunk = Chunk {
+            ordinal,
+            content: String::new(),
+            heading_path: Vec::new(),
+            page_from: None,
+            page_to: None,
+            char_from: 0,
+            char_to: 0,
+            token_count: 0,
+        };
+        Planned { chunk, embedded: String::new(), hash: Vec::new(), tokens }
+    }
+
+    #[test]
+    fn batches_hold_every_chunk_once_within_both_limits() {
+        let all: Vec<Planned> =
+            (0..100).map(|number| planned(number, if number == 40 { 50_000 } else { 900 })).collect();
+        let mut next = 0;
+        for batch in batches(&all) {
+            let tokens: i64 = batch.iter().map(|planned| planned.tokens).sum();
+            assert!(batch.len() == 1 || (batch.len() <= BATCH_ITEMS && tokens <= BATCH_TOKENS));
+            for planned in batch {
+                assert_eq!(planned.chunk.ordinal, next);
+                next += 1;
+            }
+        }
+        assert_eq!(next, 100);
+        assert_eq!(batches(&[]).count(), 0);
+    }
+}
