@@ -29,6 +29,7 @@ pub mod provision;
 pub mod queue;
 mod reach;
 pub mod routes;
+pub mod routing;
 pub mod schema;
 pub mod search;
 pub mod sessions;

@@ -7,5 +7,5 @@ mod database;
 mod wait;
 
 pub use database::{database, postgres_program, unmigrated_database};
-pub use store::testing::{RoleName, TestDatabase, TierTotals};
+pub use store::testing::{LoggedCall, RoleName, TestDatabase, TierTotals};
 pub use wait::{DEADLINE, eventually, until};

@@ -1,6 +1,8 @@
 //! Databases for tests: each test gets one of its own, cloned from a migrated template, and works with the three roles
 //! of a real installation.
 
+mod documents;
+mod gateway;
 mod ledger;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -10,6 +12,7 @@ use sha2::{Digest, Sha256};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, PgPool};
 
+pub use self::gateway::LoggedCall;
 pub use self::ledger::{ProjectLock, TierTotals};
 use crate::provision::{RoleUrls, provision, role_urls};
 use crate::{Store, StoreError, schema};
