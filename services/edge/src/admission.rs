@@ -1,0 +1,134 @@
+//! Whether a call may run: what it can cost is reserved before anything is sent.
+
+mod count;
+mod headers;
+
+use std::time::{Duration, Instant};
+
+use domain::{NanoUsd, PriceSnapshot, RequestId};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use ledger::{Ending, OpenCall, Outcome};
+use providers::{Charge, Connection, UpstreamError, Usage};
+use store::ledger::Ask;
+use tokio::time::timeout;
+
+use crate::auth::Caller;
+use crate::catalog::Target;
+use crate::error::{EdgeError, Failure, KeyState};
+use crate::state::Edge;
+
+pub(crate) use count::{TokenCounter, delivered};
+
+/// The output bound of a call that brings none, on a route that has none.
+pub(crate) const DEFAULT_OUTPUT: i64 = 4096;
+
+/// Above what any model gives; larger bounds only say that there is to be none.
+pub(crate) const LARGEST_OUTPUT: i64 = 10_000_000;
+
+/// The database's own limits end a statement long before this; a connection that has gone silent does not.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+const MODEL: HeaderName = HeaderName::from_static("x-ragmux-model");
+
+/// What a call wants to reserve.
+pub(crate) struct Claim<'a> {
+    pub(crate) request: RequestId,
+    pub(crate) accepted: Instant,
+    pub(crate) caller: &'a Caller,
+    pub(crate) operation: &'static str,
+    pub(crate) route: Option<&'a str>,
+    pub(crate) target: Option<(&'a Target, &'a Connection)>,
+    pub(crate) prompt_tokens: i64,
+    pub(crate) output_tokens: i64,
+    pub(crate) min_output: i64,
+    pub(crate) prices: PriceSnapshot,
+    pub(crate) fixed_cost: NanoUsd,
+    pub(crate) streamed: bool,
+}
+
+/// A call that may run, and the headers that every answer to it carries.
+pub(crate) struct Admitted {
+    pub(crate) call: Box<OpenCall>,
+    pub(crate) headers: HeaderMap,
+}
+
+/// Reserves for a call, or says why not.
+pub(crate) async fn admit(edge: &Edge, claim: Claim<'_>) -> Result<Admitted, Failure> {
+    let model = claim.target.map(|(target, _)| target.model.as_str());
+    let details = serde_json::json!({
+        "operation": claim.operation,
+        "route": claim.route,
+        "model": model,
+        "provider_type": claim.target.map(|(target, _)| target.provider.as_str()),
+        "connection_id": claim.target.map(|(_, connection)| connection.id.0),
+        "streamed": claim.streamed,
+        // Stands until the call is settled, and for good if this process dies before.
+        "status": 499,
+    });
+    let ask = Ask {
+        request: claim.request,
+        project: claim.caller.project,
+        key: Some(claim.caller.key()),
+        prompt_tokens: claim.prompt_tokens,
+        output_tokens: claim.output_tokens,
+        min_output: claim.min_output,
+        input_price: claim.prices.dearest_input(),
+        output_price: claim.prices.output,
+        fixed_cost: claim.fixed_cost,
+        details: details.to_string(),
+    };
+    let outcome = timeout(PATIENCE, edge.ledger.admit(ask)).await.map_err(|_| EdgeError::Unavailable(None))?;
+    let mut headers = HeaderMap::new();
+    if let Some(value) = model.and_then(|model| HeaderValue::from_str(model).ok()) {
+        headers.insert(MODEL, value);
+    }
+    match outcome? {
+        Outcome::Open(mut call) => {
+            headers::describe(call.headroom(), &mut headers);
+            call.accepted_at(claim.accepted);
+            call.entry_mut().streamed = claim.streamed;
+            Ok(Admitted { call, headers })
+        }
+        Outcome::Denied(denial) => {
+            headers::describe(&denial.headroom, &mut headers);
+            Err(Failure::with(EdgeError::Denied(Box::new(denial)), headers))
+        }
+        Outcome::Refused { code } => {
+            // The database knows something newer of this key than was kept here.
+            edge.principals.key_changed(claim.caller.key());
+            Err(match code.as_str() {
+                "key_revoked" => EdgeError::KeyState(KeyState::Revoked),
+                "key_expired" => EdgeError::KeyState(KeyState::Expired),
+                "key_owner_inactive" => EdgeError::KeyState(KeyState::OwnerInactive),
+                _ => EdgeError::ProjectNotGranted,
+            }
+            .into())
+        }
+    }
+}
+
+/// Settles a call that failed before the first byte of an answer.
+pub(crate) fn settle_failed(call: OpenCall, error: &UpstreamError) {
+    let ending = match error.charge() {
+        Charge::Nothing => Ending::Fault,
+        Charge::Request => Ending::Rejected,
+    };
+    call.finish(ending, error.status(), error.code());
+}
+
+/// Settles a call that this process gives up before the first byte because it is ending.
+pub(crate) fn settle_cut(call: OpenCall) -> EdgeError {
+    call.finish(Ending::Fault, 499, Some("shutting_down"));
+    EdgeError::ShuttingDown
+}
+
+/// Usage as the ledger takes it.
+pub(crate) fn reported(usage: Usage) -> ledger::Usage {
+    ledger::Usage {
+        prompt: usage.prompt_tokens,
+        completion: usage.completion_tokens,
+        cached: usage.cached_tokens,
+        cache_write: usage.cache_write_tokens,
+        reasoning: usage.reasoning_tokens,
+    }
+}

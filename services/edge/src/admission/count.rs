@@ -1,0 +1,141 @@
+//! Counting tokens without holding up the runtime.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use bytes::Bytes;
+use providers::{ChatRequest, Delivered, EmbeddingInput, EmbeddingsRequest};
+use tokens::{Family, count, count_messages, estimate};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use crate::error::EdgeError;
+
+/// Bodies up to this size are counted in place where no vocabulary is needed: handing them over would cost more.
+const IN_PLACE_BYTES: usize = 8 * 1024;
+
+/// A count takes milliseconds, so this is only reached by a process that is far beyond what it can do.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Delivered text up to this size is counted exactly, longer text is estimated: it is counted where a client's leaving
+/// is noticed, and nothing else waits there for long.
+const EXACT_DELIVERED_BYTES: usize = 16 * 1024;
+
+/// Counts tokens, a few texts at a time.
+pub(crate) struct TokenCounter {
+    slots: Semaphore,
+}
+
+impl TokenCounter {
+    pub(crate) fn new() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Self { slots: Semaphore::new(cores) }
+    }
+
+    /// The tokens of a chat request's texts, and of a text of ours that goes with them.
+    pub(crate) async fn chat(
+        &self,
+        family: Family,
+        body: &Bytes,
+        request: &ChatRequest<'_>,
+        ours: Option<&str>,
+    ) -> Result<i64, EdgeError> {
+        if family == Family::Estimated && body.len() <= IN_PLACE_BYTES {
+            return Ok(of_chat(family, request, ours));
+        }
+        let (body, ours) = (body.clone(), ours.map(str::to_owned));
+        self.work(move || Ok(of_chat(family, &ChatRequest::parse(&body)?, ours.as_deref()))).await?
+    }
+
+    /// The tokens of an embeddings request's inputs.
+    pub(crate) async fn embeddings(
+        &self,
+        family: Family,
+        body: &Bytes,
+        request: &EmbeddingsRequest<'_>,
+    ) -> Result<i64, EdgeError> {
+        if family == Family::Estimated && body.len() <= IN_PLACE_BYTES {
+            return Ok(of_embeddings(family, request));
+        }
+        let body = body.clone();
+        self.work(move || Ok(of_embeddings(family, &EmbeddingsRequest::parse(&body)?))).await?
+    }
+
+    /// The tokens of one text.
+    pub(crate) async fn text(&self, family: Family, text: &str) -> Result<i64, EdgeError> {
+        if family == Family::Estimated && text.len() <= IN_PLACE_BYTES {
+            return Ok(whole(count(family, text)));
+        }
+        let text = text.to_owned();
+        self.work(move || whole(count(family, &text))).await
+    }
+
+    /// Does work of this kind where it may block.
+    pub(crate) async fn work<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, EdgeError> {
+        let slot = timeout(PATIENCE, self.slots.acquire()).await.map_err(|_| EdgeError::Overloaded)?;
+        let done = tokio::task::spawn_blocking(work).await.map_err(EdgeError::internal)?;
+        drop(slot);
+        Ok(done)
+    }
+}
+
+fn of_chat(family: Family, request: &ChatRequest<'_>, ours: Option<&str>) -> i64 {
+    let texts = request.countable_texts();
+    whole(count_messages(family, texts.iter().map(Cow::as_ref).chain(ours)))
+}
+
+fn of_embeddings(family: Family, request: &EmbeddingsRequest<'_>) -> i64 {
+    match &request.input {
+        EmbeddingInput::Texts(texts) => {
+            texts.iter().fold(0_i64, |total, text| total.saturating_add(whole(count(family, text))))
+        }
+        EmbeddingInput::Tokens(lengths) => lengths.iter().fold(0, |total, length| total.saturating_add(whole(*length))),
+    }
+}
+
+/// The tokens of text that went to a client.
+pub(crate) fn delivered(family: Family, delivered: &Delivered) -> i64 {
+    let text = delivered.text();
+    if text.is_empty() {
+        return 0;
+    }
+    let kept = if text.len() <= EXACT_DELIVERED_BYTES { count(family, text) } else { estimate(text) };
+    // What was not kept is taken to be like what was.
+    let characters = text.chars().count().max(1);
+    let beyond = usize::try_from(delivered.chars_beyond()).unwrap_or(usize::MAX);
+    whole(kept.saturating_add(kept.saturating_mul(beyond) / characters))
+}
+
+fn whole(tokens: usize) -> i64 {
+    i64::try_from(tokens).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_count_is_the_same_in_place_and_elsewhere() {
+        let counter = TokenCounter::new();
+        let body = |text: &str| {
+            Bytes::from(serde_json::json!({ "messages": [{ "role": "user", "content": text }] }).to_string())
+        };
+        let (small, large) = (body("two words"), body(&"two words ".repeat(2_000)));
+        for (body, family) in [(small, Family::Estimated), (large.clone(), Family::Estimated), (large, Family::O200k)] {
+            let request = ChatRequest::parse(&body).unwrap();
+            let counted = counter.chat(family, &body, &request, Some("ours")).await.unwrap();
+            assert_eq!(counted, of_chat(family, &request, Some("ours")));
+            assert!(counted > counter.chat(family, &body, &request, None).await.unwrap());
+        }
+    }
+
+    #[tokio::test]
+    async fn token_inputs_count_by_their_number() {
+        let body = Bytes::from_static(br#"{"input":[[1,2,3],[4]]}"#);
+        let request = EmbeddingsRequest::parse(&body).unwrap();
+        assert_eq!(TokenCounter::new().embeddings(Family::Estimated, &body, &request).await.unwrap(), 4);
+    }
+}

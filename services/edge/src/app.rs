@@ -1,0 +1,271 @@
+//! An edge from its start to its end.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use ledger::{Ledger, LedgerTasks};
+use providers::{AddressPolicy, HttpOptions, Providers};
+use retrieval::{CredentialUnreadable, Retrieval};
+use runtime::{
+    Cut, Deadline, Health, Identity, Limits, Listener, Membership, Process, Service, Serving, Stages, StartError, Stop,
+    advertised, wait_for_schema,
+};
+use store::{Store, StoreError, schema};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use vault::Vault;
+
+use crate::admission::TokenCounter;
+use crate::auth::Principals;
+use crate::body::Bodies;
+use crate::catalog::{Catalog, open_credential};
+use crate::config::Settings;
+use crate::grounding::Grounding;
+use crate::stack::{Late, api, front};
+use crate::state::{Edge, Shared};
+use crate::{changes, log_days};
+
+/// The service as its processes name themselves.
+pub const SERVICE: Service = Service { name: "edge", version: env!("CARGO_PKG_VERSION") };
+
+/// How long a provider may be silent within an answer.
+const UPSTREAM_IDLE: Duration = Duration::from_secs(5 * 60);
+
+/// For settling what is open; what takes longer is left to the rule for edges that died.
+const SETTLE: Duration = Duration::from_secs(10);
+
+/// For leaving the instances, the listener of health included.
+const LEAVE: Duration = Duration::from_secs(5);
+
+/// Between tries of a statement that has to succeed before an edge can work.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// An edge whose ports are bound.
+pub struct App {
+    settings: Settings,
+    http: Listener,
+    grpc: Listener,
+}
+
+impl App {
+    /// Binds the ports; nothing is answered yet.
+    ///
+    /// # Errors
+    /// A port cannot be had.
+    pub async fn bind(settings: Settings) -> anyhow::Result<Self> {
+        let http = Listener::bind("edge http", settings.listen).await?;
+        let grpc = Listener::bind("edge health", settings.health_listen).await?;
+        Ok(Self { settings, http, grpc })
+    }
+
+    /// The address of the HTTP API, with the port that was chosen when port 0 was asked for.
+    #[must_use]
+    pub fn http_address(&self) -> SocketAddr {
+        self.http.address()
+    }
+
+    /// The address of gRPC health.
+    #[must_use]
+    pub fn health_address(&self) -> SocketAddr {
+        self.grpc.address()
+    }
+
+    /// Answers probes at once, calls as soon as the database is there and migrated, and ends in order when told to.
+    ///
+    /// # Errors
+    /// What keeps an edge from working for good: a key that is not the one of the database, a server that is too old.
+    pub async fn run(self, process: Process) -> anyhow::Result<()> {
+        let Self { settings, http, grpc } = self;
+        let vault = Vault::load(
+            settings.secret_key.current.as_ref(),
+            settings.secret_key.previous.as_ref(),
+            &settings.secret_key.data_dir,
+        )?;
+        if let Some(warning) = vault.warning() {
+            tracing::warn!("{warning}");
+        }
+        let store = Store::new(&settings.database, "ragmux edge").context("DATABASE_URL cannot be used")?;
+        let providers = Providers::new(http_options(&settings))?;
+        let health = Health::new(schema::expected());
+        let addresses = BTreeMap::from([
+            ("http", advertised(http.address(), &settings.database).await),
+            ("health", advertised(grpc.address(), &settings.database).await),
+        ]);
+        let (late, cut) = (Late::default(), http.cut());
+        let http = http.serve(front(&health, late.clone()), Limits::default());
+        let (probe, follow) = health.grpc_probe(process.service.name).await;
+        let grpc = grpc.serve(probe.into_axum_router(), Limits::default());
+        let (tasks, stop_tasks) = (TaskTracker::new(), CancellationToken::new());
+        tasks.spawn(stop_tasks.clone().run_until_cancelled_owned(follow));
+
+        let parts = Parts { settings: &settings, process: &process, store: &store, health: &health };
+        let started = parts.start(vault, providers, addresses, cut).await;
+        let (membership, ledger_tasks) = match started {
+            Ok(Started { edge, from, membership, ledger_tasks }) => {
+                tasks.spawn(changes::follow(Arc::clone(&edge), from, stop_tasks.clone()));
+                tasks.spawn(log_days::keep_ahead(store.clone(), stop_tasks.clone()));
+                late.open(api(&edge));
+                membership.active();
+                health.started();
+                (membership, ledger_tasks)
+            }
+            Err(error) => {
+                http.close().await;
+                grpc.close().await;
+                stop_tasks.cancel();
+                tasks.close();
+                tasks.wait().await;
+                store.close().await;
+                return Err(error);
+            }
+        };
+        process.stop.begun().await;
+        let running = Running { health, http, grpc, membership, ledger_tasks, tasks, stop_tasks, store };
+        running.stages(&settings).run(process.stop.hurry()).await;
+        Ok(())
+    }
+}
+
+/// What the start needs.
+struct Parts<'a> {
+    settings: &'a Settings,
+    process: &'a Process,
+    store: &'a Store,
+    health: &'a Health,
+}
+
+struct Started {
+    edge: Shared,
+    from: i64,
+    membership: Membership,
+    ledger_tasks: LedgerTasks,
+}
+
+impl Parts<'_> {
+    /// Waits for the database and its schema, checks the key, enters the instances, and builds what calls share.
+    async fn start(
+        &self,
+        vault: Vault,
+        providers: Providers,
+        addresses: BTreeMap<&'static str, SocketAddr>,
+        cut: Cut,
+    ) -> anyhow::Result<Started> {
+        let (store, stop) = (self.store, &self.process.stop);
+        wait_for_schema(store, self.health, stop).await?;
+        let offered = vault.canary()?;
+        vault.check_canary(&persist(stop, || store.canary_or_insert(&offered)).await?)?;
+        persist(stop, || log_days::ensure(store)).await?;
+        // Before anything is kept: whatever changes from here on is heard of.
+        let from = persist(stop, || store.config_sequence()).await?;
+        let key_ids = vault.key_ids().iter().map(ToString::to_string).collect();
+        let identity = Identity { service: self.process.service, addresses, key_ids };
+        let membership = Membership::join(store.clone(), self.health.clone(), identity, stop).await?;
+        let (ledger, ledger_tasks) = Ledger::start(store, membership.id());
+
+        let opener = vault.clone();
+        let open = Arc::new(move |target: &_| open_credential(&opener, target).map_err(|_| CredentialUnreadable));
+        let commit_after = Some(self.settings.stream_commit_after).filter(|after| !after.is_zero());
+        let edge = Arc::new(Edge {
+            principals: Principals::new(),
+            catalog: Catalog::new(store.clone(), vault),
+            counter: TokenCounter::new(),
+            bodies: Bodies::new(),
+            grounding: Grounding::new(Retrieval::new(store.clone(), providers.clone(), open)),
+            call_limit: self.settings.stream_max_duration,
+            commit_after,
+            store: store.clone(),
+            ledger,
+            providers,
+            cut,
+        });
+        Ok(Started { edge, from, membership, ledger_tasks })
+    }
+}
+
+/// Repeats a question to the database until it is answered: the database was there a moment ago.
+async fn persist<T, F>(stop: &Stop, ask: impl Fn() -> F) -> anyhow::Result<T>
+where
+    F: Future<Output = Result<T, StoreError>>,
+{
+    loop {
+        match ask().await {
+            Ok(answer) => return Ok(answer),
+            Err(error) if error.is_transient() => {
+                let error: &dyn std::error::Error = &error;
+                tracing::warn!(error, "the database is away again, trying on");
+            }
+            Err(error) => return Err(error).context("the database refuses what an edge needs to start"),
+        }
+        tokio::select! {
+            () = stop.begun() => return Err(StartError::Stopped.into()),
+            () = tokio::time::sleep(PAUSE) => {}
+        }
+    }
+}
+
+/// What has to be ended.
+struct Running {
+    health: Health,
+    http: Serving,
+    grpc: Serving,
+    membership: Membership,
+    ledger_tasks: LedgerTasks,
+    tasks: TaskTracker,
+    stop_tasks: CancellationToken,
+    store: Store,
+}
+
+impl Running {
+    fn stages(self, settings: &Settings) -> Stages {
+        let Self { health, http, grpc, membership, ledger_tasks, tasks, stop_tasks, store } = self;
+        let delay = settings.shutdown.delay;
+        let mut stages = Stages::new();
+        // Not ready from here on. Load balancers that take a while to notice are served meanwhile.
+        health.draining();
+        membership.draining();
+        http.ask_to_leave();
+        stages.push("keep serving", delay + PAUSE, move |deadline: Deadline| async move {
+            tokio::select! {
+                () = tokio::time::sleep(delay) => {}
+                () = deadline.reached() => {}
+            }
+        });
+        stages.push("drain", settings.shutdown.drain, async move |deadline| {
+            http.drain(deadline).await;
+        });
+        // Every call has ended by now, each with its settlement handed in.
+        stages.push_settling("settle", SETTLE, async move |_| {
+            if !ledger_tasks.finish(SETTLE).await {
+                tracing::warn!("some calls could not be settled; others settle them when this instance is given up");
+            }
+        });
+        stages.push("leave", LEAVE, async move |deadline: Deadline| {
+            stop_tasks.cancel();
+            tasks.close();
+            tokio::select! {
+                () = tasks.wait() => {}
+                () = deadline.reached() => {}
+            }
+            membership.leave(deadline).await;
+            grpc.close().await;
+            store.close().await;
+        });
+        stages
+    }
+}
+
+fn http_options(settings: &Settings) -> HttpOptions {
+    HttpOptions {
+        header_timeout: settings.upstream_timeout,
+        idle_timeout: UPSTREAM_IDLE,
+        stream_max_duration: settings.stream_max_duration,
+        stream_max_bytes: settings.stream_max_bytes.as_bytes(),
+        addresses: AddressPolicy::new(
+            settings.allow_private_upstreams,
+            settings.private_upstream_allowlist.iter().cloned(),
+        ),
+    }
+}

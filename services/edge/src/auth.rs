@@ -1,0 +1,169 @@
+//! Who is calling: from the headers of a call to a project and what may be done with it.
+
+mod headers;
+mod principals;
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+use domain::{ApiKey, ApiKeyId, KeyKind, ProjectId, Scope};
+use http::HeaderMap;
+
+use crate::error::{EdgeError, Failure, KeyState};
+use crate::state::Shared;
+use headers::{asked_project, key_text};
+
+pub(crate) use principals::{Known, Principals};
+
+/// A call's key and project, for handlers.
+#[derive(Clone)]
+pub(crate) struct Caller {
+    pub(crate) project: ProjectId,
+    known: Arc<Known>,
+}
+
+impl Caller {
+    /// The key, which admission reads again.
+    pub(crate) fn key(&self) -> ApiKeyId {
+        self.known.principal.key
+    }
+
+    /// Whether the key may call a route of this name.
+    pub(crate) fn may_call(&self, route: &str) -> bool {
+        let allowed = self.known.principal.allowed_routes.as_ref();
+        allowed.is_none_or(|allowed| allowed.iter().any(|name| name == route))
+    }
+}
+
+/// Lets calls pass whose key is good for the scope.
+pub(crate) async fn authenticate(
+    State((edge, scope)): State<(Shared, Scope)>,
+    mut request: Request,
+    next: Next,
+) -> Result<Response, Failure> {
+    let caller = identify(&edge, request.headers(), scope).await?;
+    request.extensions_mut().insert(caller);
+    Ok(next.run(request).await)
+}
+
+async fn identify(edge: &Shared, headers: &HeaderMap, scope: Scope) -> Result<Caller, EdgeError> {
+    let text = key_text(headers).ok_or(EdgeError::NoKey)?;
+    // The checksum is in the key: a mistyped one costs no question to the database.
+    let key = ApiKey::parse(text).map_err(|_| EdgeError::BadKey)?;
+    if key.kind() == KeyKind::Management {
+        return Err(EdgeError::BadKey);
+    }
+    let known = edge.principals.find(&edge.store, key.hash()).await?.ok_or(EdgeError::BadKey)?;
+    check_state(&known)?;
+    if !has_scope(&known, scope) {
+        return Err(EdgeError::Scope(scope));
+    }
+    let project = choose_project(&known, asked_project(headers))?;
+    Ok(Caller { project, known })
+}
+
+fn check_state(known: &Known) -> Result<(), EdgeError> {
+    let principal = &known.principal;
+    let state = if principal.revoked {
+        KeyState::Revoked
+    } else if principal.expired {
+        KeyState::Expired
+    } else if principal.owner.is_some_and(|owner| !owner.active) {
+        KeyState::OwnerInactive
+    } else {
+        return Ok(());
+    };
+    Err(EdgeError::KeyState(state))
+}
+
+/// A project's own key is for all that a project can do; a person's has the scopes it was given.
+fn has_scope(known: &Known, scope: Scope) -> bool {
+    match known.principal.kind {
+        KeyKind::Project => true,
+        KeyKind::Gateway => known.principal.scopes.contains(&scope),
+        KeyKind::Management => false,
+    }
+}
+
+/// The project that was asked for, else the key's default, else its only one.
+fn choose_project(known: &Known, asked: Option<&str>) -> Result<ProjectId, EdgeError> {
+    if known.grants.is_empty() {
+        return Err(EdgeError::ProjectNotGranted);
+    }
+    if let Some(asked) = asked {
+        let by_name = known.grants.iter().find(|(_, name)| name == asked);
+        let by_id = || known.grants.iter().find(|(id, _)| asked.parse() == Ok(id.0));
+        return by_name.or_else(by_id).map(|(id, _)| *id).ok_or(EdgeError::ProjectNotGranted);
+    }
+    let default = known.principal.default_project;
+    if let Some(default) = default.filter(|default| known.grants.iter().any(|(id, _)| id == default)) {
+        return Ok(default);
+    }
+    match known.grants.as_slice() {
+        [(only, _)] => Ok(*only),
+        several => Err(EdgeError::ProjectRequired { names: several.iter().map(|(_, name)| name.clone()).collect() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::{Role, UserId};
+    use store::principals::{Owner, Principal};
+
+    use super::*;
+
+    fn known(grants: &[(i64, &str)], default: Option<i64>) -> Known {
+        Known {
+            principal: Principal {
+                key: ApiKeyId(1),
+                kind: KeyKind::Gateway,
+                name: "k".to_owned(),
+                owner: Some(Owner { user: UserId(1), role: Role::Viewer, active: true }),
+                project: None,
+                default_project: default.map(ProjectId),
+                scopes: vec![Scope::Chat],
+                allowed_routes: None,
+                revoked: false,
+                expired: false,
+                expires_in_seconds: None,
+                granted: grants.iter().map(|(id, _)| ProjectId(*id)).collect(),
+            },
+            grants: grants.iter().map(|(id, name)| (ProjectId(*id), (*name).to_owned())).collect(),
+        }
+    }
+
+    fn chosen(known: &Known, asked: Option<&str>) -> Result<i64, String> {
+        choose_project(known, asked).map(|id| id.0).map_err(|error| error.face().code.unwrap_or_default().into_owned())
+    }
+
+    #[test]
+    fn the_project_is_the_one_asked_for_then_the_default_then_the_only_one() {
+        let two = known(&[(7, "seven"), (8, "7")], Some(8));
+        assert_eq!(chosen(&two, Some("seven")), Ok(7));
+        assert_eq!(chosen(&two, Some("7")), Ok(8), "a name wins over an id");
+        assert_eq!(chosen(&two, Some("8")), Ok(8));
+        assert_eq!(chosen(&two, None), Ok(8));
+        assert_eq!(chosen(&known(&[(7, "seven")], None), None), Ok(7));
+    }
+
+    #[test]
+    fn what_is_not_granted_and_what_does_not_exist_look_the_same() {
+        let two = known(&[(7, "seven"), (8, "eight")], Some(9));
+        assert_eq!(chosen(&two, Some("nine")), Err("project_not_granted".to_owned()));
+        assert_eq!(chosen(&two, Some("")), Err("project_not_granted".to_owned()));
+        assert_eq!(chosen(&two, None), Err("project_required".to_owned()), "a default that is not granted is none");
+        assert_eq!(chosen(&known(&[], None), None), Err("project_not_granted".to_owned()));
+    }
+
+    #[test]
+    fn a_revoked_key_is_told_so_before_anything_else() {
+        let mut key = known(&[(7, "seven")], None);
+        key.principal.expired = true;
+        key.principal.revoked = true;
+        assert!(matches!(check_state(&key), Err(EdgeError::KeyState(KeyState::Revoked))));
+        key.principal.revoked = false;
+        assert!(matches!(check_state(&key), Err(EdgeError::KeyState(KeyState::Expired))));
+    }
+}

@@ -1,0 +1,108 @@
+//! Where calls may go: projects with their routes, connections and prices, kept until they change.
+
+mod project;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::{ProjectId, Secret};
+use ledger::PriceBook;
+use providers::Connection;
+use store::Store;
+use store::targets::UpstreamTarget;
+use url::Url;
+use vault::{Place, Vault};
+
+use crate::cache::Kept;
+use crate::error::EdgeError;
+
+pub(crate) use project::{Project, PublicRoute, RetrieveWhen, Target, Unusable};
+
+/// Changes are heard of, so this only bounds how wrong a missed one can be.
+const TIME: Duration = Duration::from_secs(300);
+const PROJECTS: usize = 10_000;
+
+/// What an edge knows of the installation's projects.
+pub(crate) struct Catalog {
+    store: Store,
+    vault: Vault,
+    projects: Kept<ProjectId, Arc<Project>>,
+    prices: Kept<(), Arc<PriceBook>>,
+}
+
+impl Catalog {
+    pub(crate) fn new(store: Store, vault: Vault) -> Self {
+        Self { store, vault, projects: Kept::new(PROJECTS), prices: Kept::new(1) }
+    }
+
+    /// A project as it is now, or was when it last changed.
+    pub(crate) async fn project(&self, id: ProjectId) -> Result<Arc<Project>, EdgeError> {
+        if let Some(project) = self.projects.get(&id) {
+            return Ok(project);
+        }
+        let reading = self.projects.reading();
+        // A key that leads to a project which is gone leads nowhere.
+        let routing = self.store.find_project_routing(id).await?.ok_or(EdgeError::ProjectNotGranted)?;
+        let embedding = match routing.store {
+            Some(store) => self.store.find_search_settings(store).await?.map(|settings| settings.embedding),
+            None => None,
+        };
+        let project = Arc::new(Project::new(routing, embedding, &|target| connect(&self.vault, target)));
+        self.projects.keep(reading, id, Arc::clone(&project), TIME);
+        Ok(project)
+    }
+
+    /// All prices.
+    pub(crate) async fn prices(&self) -> Result<Arc<PriceBook>, EdgeError> {
+        if let Some(prices) = self.prices.get(&()) {
+            return Ok(prices);
+        }
+        let reading = self.prices.reading();
+        let prices = Arc::new(PriceBook::new(self.store.list_model_prices().await?));
+        self.prices.keep(reading, (), Arc::clone(&prices), TIME);
+        Ok(prices)
+    }
+
+    /// A project was changed or removed.
+    pub(crate) fn project_changed(&self, project: ProjectId) {
+        self.projects.forget(|id, _| *id == project);
+    }
+
+    /// Something that any project may use was changed: a route, a connection, a store.
+    pub(crate) fn projects_changed(&self) {
+        self.projects.clear();
+    }
+
+    /// A price was changed.
+    pub(crate) fn prices_changed(&self) {
+        self.prices.clear();
+    }
+}
+
+/// Opens the credential of a connection, if it has one.
+pub(crate) fn open_credential(vault: &Vault, target: &UpstreamTarget) -> Result<Option<Secret>, Unusable> {
+    let place = Place::new("model_connections", target.connection, "credential_sealed");
+    let opened = target.credential_sealed.as_deref().map(|sealed| vault.open(&place, sealed)).transpose();
+    opened.map_err(|error| {
+        let error: &dyn std::error::Error = &error;
+        tracing::warn!(error, connection_id = target.connection.0, "a credential cannot be opened");
+        Unusable::Credential
+    })
+}
+
+/// Makes a connection of what the database holds.
+fn connect(vault: &Vault, target: &UpstreamTarget) -> Result<Connection, Unusable> {
+    let credential = open_credential(vault, target)?;
+    let base_url = Url::parse(&target.base_url).map_err(|error| {
+        let error: &dyn std::error::Error = &error;
+        tracing::warn!(error, connection_id = target.connection.0, "a connection has no usable base URL");
+        Unusable::Address
+    })?;
+    Ok(Connection {
+        id: target.connection,
+        provider: target.provider,
+        base_url,
+        credential,
+        model: target.model.clone(),
+    })
+}

@@ -1,0 +1,221 @@
+//! A project as the calls of its keys see it.
+
+use std::sync::Arc;
+
+use domain::{Enforcement, PriceSnapshot, ProviderType, RouteId, StoreId};
+use ledger::{PriceBook, PriceSource};
+use providers::{Connection, ContextPlacement, default_placement};
+use serde::Deserialize;
+use store::routing::{ProjectRouting, Route};
+use store::targets::UpstreamTarget;
+use time::OffsetDateTime;
+
+use crate::auth::Caller;
+use crate::error::EdgeError;
+
+/// Why a connection cannot be called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unusable {
+    /// Its credential does not open with the keys of this process.
+    Credential,
+    /// Its base URL is none.
+    Address,
+}
+
+/// Which turns of a chat are searched for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum RetrieveWhen {
+    Always,
+    /// Not for tool results and turns of less than four words.
+    #[default]
+    Auto,
+    Never,
+}
+
+/// The project's retrieval settings, as far as an edge uses them. Unknown and unreadable ones count as not set.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RetrievalSettings {
+    pub(crate) when: RetrieveWhen,
+    pub(crate) top_k: Option<u32>,
+}
+
+impl RetrievalSettings {
+    fn read(json: &serde_json::Value) -> Self {
+        Self {
+            when: json.get("when").and_then(|when| RetrieveWhen::deserialize(when).ok()).unwrap_or_default(),
+            top_k: json.get("top_k").and_then(|top_k| u32::deserialize(top_k).ok()).filter(|top_k| *top_k > 0),
+        }
+    }
+}
+
+/// A project and all that its calls need.
+#[derive(Debug)]
+pub(crate) struct Project {
+    pub(crate) store: Option<StoreId>,
+    /// The model that embeds queries, where there is a store.
+    pub(crate) embedding: Option<(ProviderType, String)>,
+    pub(crate) system_prompt: Option<String>,
+    pub(crate) enforcement: Enforcement,
+    pub(crate) retrieval: RetrievalSettings,
+    refuses_unpriced: bool,
+    strict_models: bool,
+    default_route: Option<RouteId>,
+    routes: Vec<Arc<PublicRoute>>,
+}
+
+/// A model name and what is behind it.
+#[derive(Debug)]
+pub(crate) struct PublicRoute {
+    pub(crate) name: String,
+    pub(crate) max_output: Option<i64>,
+    pub(crate) min_output: i64,
+    pub(crate) context_tokens: i64,
+    pub(crate) created_at: OffsetDateTime,
+    id: RouteId,
+    placement: Option<ContextPlacement>,
+    targets: Vec<Target>,
+}
+
+/// A model at a provider.
+#[derive(Debug)]
+pub(crate) struct Target {
+    pub(crate) provider: ProviderType,
+    pub(crate) model: String,
+    connection: Result<Arc<Connection>, Unusable>,
+}
+
+/// The route of one call.
+#[derive(Clone, Debug)]
+pub(crate) struct Chosen {
+    pub(crate) route: Arc<PublicRoute>,
+    /// The model name that the answer shows.
+    pub(crate) public_model: String,
+}
+
+impl Project {
+    pub(crate) fn new(
+        routing: ProjectRouting,
+        embedding: Option<UpstreamTarget>,
+        connect: &dyn Fn(&UpstreamTarget) -> Result<Connection, Unusable>,
+    ) -> Self {
+        Self {
+            store: routing.store,
+            embedding: embedding.map(|target| (target.provider, target.model)),
+            system_prompt: Some(routing.system_prompt).filter(|prompt| !prompt.trim().is_empty()),
+            enforcement: routing.enforcement,
+            retrieval: RetrievalSettings::read(&routing.retrieval),
+            refuses_unpriced: routing.has_cost_budget && !routing.allow_unpriced,
+            strict_models: routing.strict_models,
+            default_route: routing.default_route,
+            routes: routing.routes.into_iter().map(|route| Arc::new(PublicRoute::new(route, connect))).collect(),
+        }
+    }
+
+    /// The routes that a key may call, by name.
+    pub(crate) fn routes_for<'a>(&'a self, caller: &'a Caller) -> impl Iterator<Item = &'a Arc<PublicRoute>> {
+        self.routes.iter().filter(|route| caller.may_call(&route.name))
+    }
+
+    /// The route for the model name asked for, else the default route unless the project is strict. A route that the
+    /// key may not call does not exist for it.
+    pub(crate) fn choose(&self, asked: &str, caller: &Caller) -> Result<Chosen, EdgeError> {
+        let named = self.routes_for(caller).find(|route| route.name == asked);
+        let default = || self.routes_for(caller).find(|route| Some(route.id) == self.default_route);
+        let strict = self.strict_models && !asked.is_empty();
+        let route = match named {
+            Some(route) => route,
+            None if strict => return Err(EdgeError::ModelNotFound { model: shown(asked) }),
+            None => default().ok_or_else(|| EdgeError::ModelNotFound { model: shown(asked) })?,
+        };
+        let public_model = if asked.is_empty() { &route.name } else { asked };
+        Ok(Chosen { route: Arc::clone(route), public_model: public_model.to_owned() })
+    }
+
+    /// Refuses a model without a price where the project counts cost and does not say otherwise.
+    pub(crate) fn allow_price(&self, source: PriceSource, model: &str) -> Result<(), EdgeError> {
+        if source == PriceSource::None && self.refuses_unpriced {
+            return Err(EdgeError::ModelUnpriced { model: model.to_owned() });
+        }
+        Ok(())
+    }
+
+    /// The price that covers whichever target of the route answers, or the refusal of a route that has none where the
+    /// project counts cost.
+    pub(crate) fn hold_prices(&self, route: &PublicRoute, prices: &PriceBook) -> Result<PriceSnapshot, EdgeError> {
+        let mut dearest = PriceSnapshot::default();
+        for target in &route.targets {
+            let (snapshot, source) = target.price(prices);
+            self.allow_price(source, &route.name)?;
+            dearest = dearest.dearest(snapshot);
+        }
+        Ok(dearest)
+    }
+}
+
+impl PublicRoute {
+    fn new(route: Route, connect: &dyn Fn(&UpstreamTarget) -> Result<Connection, Unusable>) -> Self {
+        let placement = match route.context_placement.as_deref() {
+            Some("system") => Some(ContextPlacement::System),
+            Some("last_user") => Some(ContextPlacement::LastUser),
+            Some(_) | None => None,
+        };
+        Self {
+            id: route.id,
+            name: route.name,
+            max_output: route.max_output,
+            min_output: route.min_output,
+            context_tokens: route.context_tokens,
+            created_at: route.created_at,
+            placement,
+            targets: route
+                .targets
+                .into_iter()
+                .map(|target| Target {
+                    provider: target.upstream.provider,
+                    connection: connect(&target.upstream).map(Arc::new),
+                    model: target.upstream.model,
+                })
+                .collect(),
+        }
+    }
+
+    /// The target that serves calls: the first of the first group.
+    pub(crate) fn target(&self) -> Result<&Target, EdgeError> {
+        self.targets.first().ok_or_else(|| EdgeError::NoConnection { model: self.name.clone() })
+    }
+
+    /// Who offers the model, as lists show it.
+    pub(crate) fn owner(&self) -> &'static str {
+        self.targets.first().map_or("ragmux", |target| target.provider.as_str())
+    }
+
+    /// Where passages go for a provider.
+    pub(crate) fn placement(&self, provider: ProviderType) -> ContextPlacement {
+        self.placement.unwrap_or_else(|| default_placement(provider))
+    }
+}
+
+impl Target {
+    /// The connection, if it can be used.
+    pub(crate) fn connection(&self) -> Result<Arc<Connection>, EdgeError> {
+        match &self.connection {
+            Ok(connection) => Ok(Arc::clone(connection)),
+            Err(Unusable::Credential) => Err(EdgeError::CredentialUnreadable),
+            Err(Unusable::Address) => Err(EdgeError::NoConnection { model: self.model.clone() }),
+        }
+    }
+
+    pub(crate) fn price(&self, prices: &PriceBook) -> (PriceSnapshot, PriceSource) {
+        prices.price(self.provider, &self.model)
+    }
+}
+
+/// A name of the client's, cut to what an error can show.
+fn shown(name: &str) -> String {
+    const LONGEST: usize = 200;
+    if name.is_empty() {
+        return "(none was named, and the project has no default)".to_owned();
+    }
+    name.chars().take(LONGEST).collect()
+}

@@ -1,0 +1,102 @@
+//! The settings of an edge.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use config::{Database, Env, Logging, SecretKey, Shutdown, Size};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Everything an edge reads from its environment.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where PostgreSQL is.
+    pub database: Database,
+    /// The key that opens credentials.
+    pub secret_key: SecretKey,
+    /// The log.
+    pub logging: Logging,
+    /// The budgets of a stop.
+    pub shutdown: Shutdown,
+    /// `EDGE_LISTEN`: the HTTP API and the HTTP probes.
+    pub listen: SocketAddr,
+    /// `HEALTH_GRPC_LISTEN`: gRPC health only, plain text.
+    pub health_listen: SocketAddr,
+    /// `UPSTREAM_TIMEOUT`: how long a provider may take to the head of its answer.
+    pub upstream_timeout: Duration,
+    /// `STREAM_MAX_DURATION`: how long a call may last altogether.
+    pub stream_max_duration: Duration,
+    /// `STREAM_MAX_BYTES_MB`: the most bytes of a stream.
+    pub stream_max_bytes: Size,
+    /// `STREAM_COMMIT_AFTER`: after how long a stream's status is sent although the provider has said nothing yet;
+    /// zero for never.
+    pub stream_commit_after: Duration,
+    /// `ALLOW_PRIVATE_UPSTREAMS`: whether connections may lead to private addresses.
+    pub allow_private_upstreams: bool,
+    /// `PRIVATE_UPSTREAM_ALLOWLIST`: hosts whose address is not checked.
+    pub private_upstream_allowlist: Vec<String>,
+}
+
+impl runtime::Settings for Settings {
+    fn read(env: &mut Env) -> Self {
+        Self {
+            database: Database::read(env),
+            secret_key: SecretKey::read(env),
+            logging: Logging::read(env),
+            shutdown: Shutdown::read(env),
+            listen: env.listen("EDGE_LISTEN", (Ipv4Addr::UNSPECIFIED, 8765)),
+            health_listen: env.listen("HEALTH_GRPC_LISTEN", (Ipv4Addr::UNSPECIFIED, 8768)),
+            upstream_timeout: env.duration("UPSTREAM_TIMEOUT", 5 * MINUTE, SECOND..=HOUR),
+            stream_max_duration: env.duration("STREAM_MAX_DURATION", 30 * MINUTE, SECOND..=24 * HOUR),
+            stream_max_bytes: env.mebibytes("STREAM_MAX_BYTES_MB", 256, 1..=65_536),
+            stream_commit_after: env.duration("STREAM_COMMIT_AFTER", 15 * SECOND, Duration::ZERO..=HOUR),
+            allow_private_upstreams: env.flag("ALLOW_PRIVATE_UPSTREAMS", false),
+            private_upstream_allowlist: env.list("PRIVATE_UPSTREAM_ALLOWLIST"),
+        }
+    }
+
+    fn logging(&self) -> &Logging {
+        &self.logging
+    }
+
+    fn health_address(&self) -> SocketAddr {
+        self.listen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use runtime::Settings as _;
+
+    use super::*;
+
+    #[test]
+    fn only_the_database_must_be_named() {
+        let mut env = Env::of([("DATABASE_URL", "postgres://u@db/n")]);
+        let settings = Settings::read(&mut env);
+        env.finish().unwrap();
+        assert_eq!(settings.listen.to_string(), "0.0.0.0:8765");
+        assert_eq!(settings.health_listen.to_string(), "0.0.0.0:8768");
+        assert_eq!(settings.stream_max_bytes, Size::mebibytes(256));
+        assert_eq!(settings.stream_commit_after, 15 * SECOND);
+        assert!(!settings.allow_private_upstreams && settings.private_upstream_allowlist.is_empty());
+    }
+
+    #[test]
+    fn every_mistake_is_told() {
+        let mut env = Env::of([
+            ("EDGE_LISTEN", "here"),
+            ("UPSTREAM_TIMEOUT", "0"),
+            ("STREAM_MAX_BYTES_MB", "0"),
+            ("ALLOW_PRIVATE_UPSTREAMS", "maybe"),
+        ]);
+        Settings::read(&mut env);
+        let told = env.finish().unwrap_err().to_string();
+        for key in ["DATABASE_URL", "EDGE_LISTEN", "UPSTREAM_TIMEOUT", "STREAM_MAX_BYTES_MB", "ALLOW_PRIVATE_UPSTREAMS"]
+        {
+            assert!(told.contains(key), "{told}");
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Grounding: passages of the project's documents for a chat, and what the client is told of them.
+
+mod sources;
+
+use domain::{NanoUsd, StoreId};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use ledger::{OpenCall, PriceBook};
+use providers::ChatRequest;
+use retrieval::{Hit, Retrieval, Retrieved, Search};
+use tokens::Family;
+use unicode_segmentation::UnicodeSegmentation;
+
+use crate::admission::TokenCounter;
+use crate::catalog::{Project, PublicRoute, RetrieveWhen};
+use crate::error::EdgeError;
+
+pub(crate) use sources::{Source, sources_chunk, sources_member};
+
+const HITS: HeaderName = HeaderName::from_static("x-ragmux-rag-hits");
+const SOURCES: HeaderName = HeaderName::from_static("x-ragmux-rag-sources");
+
+/// Passages looked for where the project does not say how many.
+pub(crate) const DEFAULT_TOP_K: usize = 8;
+
+/// Shorter turns are greetings and thanks, for which no document has an answer.
+const FEWEST_WORDS: usize = 4;
+
+/// The part of a message that is searched for. Embedding models read little more, and a search for a whole document
+/// finds nothing in particular.
+pub(crate) const LONGEST_QUERY_CHARS: usize = 4_000;
+
+/// What is to be searched for.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) store: StoreId,
+    pub(crate) query: String,
+    pub(crate) top_k: usize,
+}
+
+impl Plan {
+    /// The search a chat's turn asks for, if it asks for one.
+    pub(crate) fn for_chat(project: &Project, route: &PublicRoute, request: &ChatRequest<'_>) -> Option<Self> {
+        let store = project.store?;
+        if route.context_tokens <= 0 {
+            return None;
+        }
+        let text = request.last_user_text()?;
+        let asks = match project.retrieval.when {
+            RetrieveWhen::Never => false,
+            RetrieveWhen::Always => !text.trim().is_empty(),
+            RetrieveWhen::Auto => {
+                !request.ends_with_tool_result() && text.unicode_words().nth(FEWEST_WORDS - 1).is_some()
+            }
+        };
+        asks.then(|| Self { store, query: cut(&text), top_k: top_k(project, None) })
+    }
+
+    /// What the query's embedding is held at: its tokens and their cost.
+    pub(crate) async fn hold(
+        &self,
+        project: &Project,
+        prices: &PriceBook,
+        counter: &TokenCounter,
+    ) -> Result<(i64, NanoUsd), EdgeError> {
+        let Some((provider, model)) = &project.embedding else { return Ok((0, NanoUsd::ZERO)) };
+        let (snapshot, source) = prices.price(*provider, model);
+        project.allow_price(source, model)?;
+        let tokens = counter.text(Family::of(model), &self.query).await?;
+        Ok((tokens, snapshot.cost(tokens, 0, 0, 0)))
+    }
+}
+
+/// The start of a text that is searched for.
+pub(crate) fn cut(text: &str) -> String {
+    text.chars().take(LONGEST_QUERY_CHARS).collect()
+}
+
+/// How many passages are looked for.
+pub(crate) fn top_k(project: &Project, asked: Option<usize>) -> usize {
+    const MOST: usize = 50;
+    let configured = project.retrieval.top_k.and_then(|top_k| usize::try_from(top_k).ok());
+    asked.or(configured).unwrap_or(DEFAULT_TOP_K).min(MOST)
+}
+
+/// Searches for the calls of an edge.
+pub(crate) struct Grounding {
+    retrieval: Retrieval,
+}
+
+/// What a chat is grounded on: the passages that found room, and the block they were put into.
+#[derive(Debug, Default)]
+pub(crate) struct Grounded {
+    pub(crate) hits: Vec<Hit>,
+    pub(crate) block: Option<String>,
+    pub(crate) block_tokens: i64,
+}
+
+impl Grounding {
+    pub(crate) fn new(retrieval: Retrieval) -> Self {
+        Self { retrieval }
+    }
+
+    /// Searches and charges what the search cost to the call.
+    pub(crate) async fn search(
+        &self,
+        plan: &Plan,
+        prices: &PriceBook,
+        call: &mut OpenCall,
+    ) -> Result<Retrieved, EdgeError> {
+        let search = Search { store: plan.store, query: &plan.query, top_k: plan.top_k };
+        let found = self.retrieval.search(&search).await?;
+        if let Some(used) = &found.embedding {
+            let (snapshot, _) = prices.price(used.provider, &used.model);
+            call.add_side_charge(used.tokens, snapshot.cost(used.tokens, 0, 0, 0));
+        }
+        Ok(found)
+    }
+
+    /// Grounds a chat. A search that fails leaves the chat without passages.
+    pub(crate) async fn ground(
+        &self,
+        plan: &Plan,
+        budget: i64,
+        family: Family,
+        prices: &PriceBook,
+        counter: &TokenCounter,
+        call: &mut OpenCall,
+    ) -> Grounded {
+        let grounded = async {
+            let found = self.search(plan, prices, call).await?;
+            let budget = usize::try_from(budget).unwrap_or(0);
+            let (hits, context) = counter
+                .work(move || {
+                    let context = retrieval::context::block(&found.hits, budget, family);
+                    (found.hits, context)
+                })
+                .await?;
+            let Some(context) = context else { return Ok(Grounded::default()) };
+            Ok::<_, EdgeError>(Grounded {
+                hits: hits.into_iter().take(context.hits).collect(),
+                block_tokens: i64::try_from(context.tokens).unwrap_or(i64::MAX),
+                block: Some(context.text),
+            })
+        };
+        match grounded.await {
+            Ok(grounded) => grounded,
+            Err(error) => {
+                let error: &dyn std::error::Error = &error;
+                tracing::warn!(error, store_id = plan.store.0, "a chat goes on without passages");
+                Grounded::default()
+            }
+        }
+    }
+}
+
+impl Grounded {
+    /// Tells in headers how many passages were used and where they are from.
+    pub(crate) fn describe(&self, headers: &mut HeaderMap) {
+        headers.insert(HITS, HeaderValue::from(self.hits.len()));
+        if !self.hits.is_empty()
+            && let Ok(value) = HeaderValue::from_str(&sources::sources_header(&self.hits))
+        {
+            headers.insert(SOURCES, value);
+        }
+    }
+}

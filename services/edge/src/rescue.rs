@@ -1,0 +1,123 @@
+//! The one place where failures become answers, in the shape of the dialect that was spoken.
+
+use std::error::Error;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::Request;
+use axum::middleware::Next;
+use axum::response::Response;
+use bytes::Bytes;
+use domain::RequestId;
+use futures::FutureExt;
+use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use serde::Serialize;
+
+use crate::error::{EdgeError, Face, Failure};
+
+const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+const PROJECTS: HeaderName = HeaderName::from_static("x-ragmux-projects");
+
+/// Turns failures, and panics of a handler, into answers.
+pub(crate) async fn rescue(request: Request, next: Next) -> Response {
+    let id = request.extensions().get::<RequestId>().copied();
+    let mut response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
+        Ok(response) => response,
+        // The hook of the process has logged where; what it said may quote the call.
+        Err(_) => return answer(&Failure::from(EdgeError::internal("a handler panicked")), id, &HeaderMap::new()),
+    };
+    match response.extensions_mut().remove::<Arc<Failure>>() {
+        Some(failure) => answer(&failure, id, response.headers()),
+        None => response,
+    }
+}
+
+fn answer(failure: &Failure, id: Option<RequestId>, own: &HeaderMap) -> Response {
+    let mut face = failure.error.face();
+    log(&failure.error, &face);
+    if matches!(failure.error, EdgeError::Internal(_))
+        && let Some(id) = id
+    {
+        face.message = format!("{}; its log has it under the request id {id}", face.message);
+    }
+    let mut response = Response::new(openai_error(&face).into());
+    *response.status_mut() = face.status;
+    let headers = response.headers_mut();
+    headers.extend(failure.headers.clone());
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if let Some(allow) = own.get(ALLOW) {
+        headers.insert(ALLOW, allow.clone());
+    }
+    if face.status == http::StatusCode::UNAUTHORIZED {
+        // RFC 9110, 11.6.1: a 401 names a scheme.
+        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    if let Some(after) = face.retry_after {
+        headers.insert(RETRY_AFTER, HeaderValue::from(whole_seconds(after)));
+    }
+    if face.final_for_now {
+        headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+    }
+    if let EdgeError::ProjectRequired { names } = &failure.error
+        && let Ok(value) = HeaderValue::from_str(&header_list(names))
+    {
+        headers.insert(PROJECTS, value);
+    }
+    response
+}
+
+/// The body of an error in the shape of the OpenAI API.
+pub(crate) fn openai_error(face: &Face<'_>) -> Bytes {
+    #[derive(Serialize)]
+    struct Body<'a> {
+        error: Members<'a>,
+    }
+    #[derive(Serialize)]
+    struct Members<'a> {
+        message: &'a str,
+        r#type: &'a str,
+        param: Option<&'a str>,
+        code: Option<&'a str>,
+        #[serde(flatten)]
+        limit: Option<&'a crate::error::Limit>,
+    }
+    let error = Members {
+        message: &face.message,
+        r#type: &face.kind,
+        param: face.param.as_deref(),
+        code: face.code.as_deref(),
+        limit: face.limit.as_ref(),
+    };
+    serde_json::to_vec(&Body { error }).map(Bytes::from).unwrap_or_default()
+}
+
+/// Failures of ours and of providers are for the log; what a client got wrong is for the client.
+fn log(error: &EdgeError, face: &Face<'_>) {
+    let status = face.status.as_u16();
+    let code = face.code.as_deref();
+    let cause: &dyn Error = error;
+    match error {
+        EdgeError::Internal(source) => {
+            let error: &dyn Error = &**source;
+            tracing::error!(error, status, "a call failed by a fault of ours");
+        }
+        EdgeError::Upstream(source) => {
+            let error: &dyn Error = &**source;
+            tracing::warn!(error, status, code, "a provider failed a call");
+        }
+        _ if status >= 500 => tracing::warn!(error = cause, status, code, "a call could not be served"),
+        _ => tracing::debug!(status, code, "a call was refused"),
+    }
+}
+
+fn whole_seconds(duration: Duration) -> u64 {
+    duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
+}
+
+/// Names joined for a header; what a header cannot carry becomes a question mark.
+fn header_list(names: &[String]) -> String {
+    let joined = names.join(",");
+    joined.chars().map(|c| if c.is_ascii_graphic() || c == ' ' { c } else { '?' }).take(4096).collect()
+}

@@ -1,0 +1,7 @@
+//! The routes: a folder a resource, a file a verb.
+
+pub(crate) mod chat;
+pub(crate) mod embeddings;
+pub(crate) mod models;
+pub(crate) mod request_id;
+pub(crate) mod retrieve;

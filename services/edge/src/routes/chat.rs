@@ -1,0 +1,7 @@
+//! Chat completions.
+
+mod create;
+mod prepare;
+mod relay;
+
+pub(crate) use create::create;

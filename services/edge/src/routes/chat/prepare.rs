@@ -1,0 +1,127 @@
+//! Everything before the provider: route, admission, passages, and the body that goes upstream.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use domain::{Enforcement, NanoUsd, ProviderType, RequestId};
+use http::HeaderMap;
+use ledger::OpenCall;
+use providers::{ChatCall, ChatRequest, Connection, Outgoing};
+use tokens::Family;
+
+use crate::admission::{Admitted, Claim, DEFAULT_OUTPUT, LARGEST_OUTPUT, admit};
+use crate::auth::Caller;
+use crate::catalog::PublicRoute;
+use crate::error::Failure;
+use crate::grounding::{Grounded, Plan, sources_member};
+use crate::state::Edge;
+
+/// A call that is admitted and ready to be sent.
+pub(super) struct Ready {
+    pub(super) id: RequestId,
+    pub(super) call: Box<OpenCall>,
+    pub(super) headers: HeaderMap,
+    pub(super) connection: Arc<Connection>,
+    pub(super) upstream: ChatCall,
+    pub(super) family: Family,
+    /// The `ragmux` member of the answer, where the client asked for it.
+    pub(super) member: Option<String>,
+    pub(super) public_model: String,
+}
+
+pub(super) async fn prepare(
+    edge: &Edge,
+    caller: &Caller,
+    id: RequestId,
+    accepted: Instant,
+    body: &Bytes,
+    request: &ChatRequest<'_>,
+) -> Result<Ready, Failure> {
+    let project = edge.catalog.project(caller.project).await?;
+    let chosen = project.choose(&request.model, caller)?;
+    let route = &chosen.route;
+    let target = route.target()?;
+    let connection = target.connection()?;
+    let prices = edge.catalog.prices().await?;
+    let hold_prices = project.hold_prices(route, &prices)?;
+    let family = Family::of(&target.model);
+    let counted = edge.counter.chat(family, body, request, project.system_prompt.as_deref()).await?;
+
+    let plan = Plan::for_chat(&project, route, request);
+    let (query_tokens, query_cost) = match &plan {
+        Some(plan) => plan.hold(&project, &prices, &edge.counter).await?,
+        None => (0, NanoUsd::ZERO),
+    };
+    let context_budget = if plan.is_some() { route.context_tokens } else { 0 };
+    let bound = output_bound(route, request);
+    let claim = Claim {
+        request: id,
+        accepted,
+        caller,
+        operation: "chat",
+        route: Some(&route.name),
+        target: Some((target, &connection)),
+        prompt_tokens: counted.saturating_add(context_budget).saturating_add(query_tokens),
+        output_tokens: bound,
+        min_output: route.min_output.min(bound),
+        prices: hold_prices,
+        fixed_cost: query_cost,
+        streamed: request.stream,
+    };
+    let Admitted { mut call, mut headers } = admit(edge, claim).await?;
+    let (snapshot, source) = target.price(&prices);
+    call.priced(snapshot, source);
+
+    let grounded = match &plan {
+        Some(plan) => edge.grounding.ground(plan, context_budget, family, &prices, &edge.counter, &mut call).await,
+        None => Grounded::default(),
+    };
+    call.counted_prompt(counted.saturating_add(grounded.block_tokens));
+    if project.store.is_some() {
+        call.entry_mut().rag_hits = i32::try_from(grounded.hits.len()).ok();
+        grounded.describe(&mut headers);
+    }
+    let upstream = request.call(&Outgoing {
+        model: &connection.model,
+        public_model: &chosen.public_model,
+        context: grounded.block.as_deref(),
+        placement: route.placement(connection.provider),
+        project_prompt: project.system_prompt.as_deref(),
+        output_bound: match project.enforcement {
+            Enforcement::Soft => None,
+            Enforcement::Hard => Some((bound_field(connection.provider), per_choice(&call, request))),
+        },
+    });
+    Ok(Ready {
+        id,
+        call,
+        headers,
+        connection,
+        upstream,
+        family,
+        member: request.include_context.then(|| sources_member(&grounded)),
+        public_model: chosen.public_model,
+    })
+}
+
+/// The most output tokens of all choices together.
+fn output_bound(route: &PublicRoute, request: &ChatRequest<'_>) -> i64 {
+    let asked = request.output_limit.map(|limit| i64::try_from(limit).unwrap_or(i64::MAX));
+    let each = asked.or(route.max_output).unwrap_or(DEFAULT_OUTPUT).clamp(1, LARGEST_OUTPUT);
+    each.saturating_mul(i64::try_from(request.n).unwrap_or(1))
+}
+
+/// What is held for one choice.
+fn per_choice(call: &OpenCall, request: &ChatRequest<'_>) -> u64 {
+    let held = u64::try_from(call.output_tokens()).unwrap_or(0);
+    (held / request.n.max(1)).max(1)
+}
+
+/// The field by which a provider bounds output, reasoning included.
+fn bound_field(provider: ProviderType) -> &'static str {
+    match provider {
+        ProviderType::OpenAi => "max_completion_tokens",
+        ProviderType::CustomOpenAi => "max_tokens",
+    }
+}

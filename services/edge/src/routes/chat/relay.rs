@@ -1,0 +1,235 @@
+//! A stream on its way to the client.
+//!
+//! The client pulls: nothing is read from the provider before the client has taken what came before. When the client
+//! leaves, the relay is dropped, which ends the upstream call and settles the ledger entry with what was delivered.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use domain::RequestId;
+use futures::Stream;
+use ledger::{Ending, OpenCall};
+use providers::{Answer, Attempts, ChatCall, ChatStream, Connection, UpstreamError};
+use runtime::Cut;
+use tokens::Family;
+use tokio::time::{Instant, sleep_until};
+
+use super::create::made;
+use crate::admission::{delivered, reported, settle_failed};
+use crate::body::Received;
+use crate::error::EdgeError;
+use crate::grounding::sources_chunk;
+use crate::rescue::openai_error;
+use crate::state::Edge;
+
+/// How long a stream may be silent before a comment is sent, so that nothing on the way takes it for dead.
+const PING_EVERY: Duration = Duration::from_secs(15);
+
+/// A comment (WHATWG HTML, 9.2.6): clients skip it.
+const PING: Bytes = Bytes::from_static(b": ping\n\n");
+
+/// A call on its way to the provider's first event.
+pub(super) type Connecting = Pin<Box<dyn Future<Output = (Attempts, Result<Answer, UpstreamError>)> + Send>>;
+
+/// Sends a call. The client's body is let go as soon as the provider has begun to answer.
+pub(super) fn connect(
+    edge: &Arc<Edge>,
+    connection: Arc<Connection>,
+    upstream: ChatCall,
+    received: Received,
+) -> Connecting {
+    let providers = edge.providers.clone();
+    let mut attempts = Attempts::until(Instant::now() + edge.call_limit);
+    Box::pin(async move {
+        let answer = providers.chat(&connection, &upstream, &mut attempts).await;
+        drop(received);
+        (attempts, answer)
+    })
+}
+
+/// One stream and the call it belongs to.
+pub(super) struct Relay {
+    phase: Phase,
+    call: Option<Box<OpenCall>>,
+    id: RequestId,
+    family: Family,
+    cut: Cut,
+    sources: Option<(String, String)>,
+    last_sent: Instant,
+}
+
+enum Phase {
+    Connecting(Connecting),
+    Streaming(Box<ChatStream>),
+    Over,
+}
+
+enum Step {
+    Connected(Attempts, Result<Answer, UpstreamError>),
+    Next(Result<Option<Bytes>, UpstreamError>),
+    Silent,
+    Cut,
+}
+
+impl Relay {
+    /// A stream whose first event is there.
+    pub(super) fn streaming(
+        cut: Cut,
+        id: RequestId,
+        call: Box<OpenCall>,
+        family: Family,
+        stream: Box<ChatStream>,
+    ) -> Self {
+        Self::new(cut, id, call, family, Phase::Streaming(stream))
+    }
+
+    /// A stream that the client is told of before the provider has said anything.
+    pub(super) fn connecting(
+        cut: Cut,
+        id: RequestId,
+        call: Box<OpenCall>,
+        family: Family,
+        connecting: Connecting,
+    ) -> Self {
+        let mut relay = Self::new(cut, id, call, family, Phase::Connecting(connecting));
+        // The first ping goes out with the status.
+        relay.last_sent = Instant::now().checked_sub(PING_EVERY).unwrap_or(relay.last_sent);
+        relay
+    }
+
+    fn new(cut: Cut, id: RequestId, call: Box<OpenCall>, family: Family, phase: Phase) -> Self {
+        Self { phase, call: Some(call), id, family, cut, sources: None, last_sent: Instant::now() }
+    }
+
+    /// Has the sources told before the end of the stream.
+    pub(super) fn with_sources(mut self, member: Option<String>, public_model: String) -> Self {
+        self.sources = member.map(|member| (member, public_model));
+        self.place_sources();
+        self
+    }
+
+    /// The bytes for the client, whole events each.
+    pub(super) fn into_stream(self) -> impl Stream<Item = Bytes> + Send {
+        futures::stream::unfold(self, async |mut relay| {
+            let bytes = relay.next().await?;
+            relay.last_sent = Instant::now();
+            Some((bytes, relay))
+        })
+    }
+
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            match self.step().await? {
+                Step::Silent => return Some(PING),
+                Step::Connected(attempts, answer) => {
+                    if let Some(call) = &mut self.call {
+                        call.entry_mut().attempts = made(&attempts);
+                    }
+                    match answer {
+                        Ok(Answer::Stream(stream)) => {
+                            self.phase = Phase::Streaming(stream);
+                            self.place_sources();
+                        }
+                        Ok(Answer::Json(_)) => return self.refused(UpstreamError::BadAnswer("it is not a stream")),
+                        Err(error) => return self.refused(error),
+                    }
+                }
+                Step::Next(Ok(Some(bytes))) => {
+                    if let Some(call) = &mut self.call {
+                        call.first_byte();
+                    }
+                    return Some(bytes);
+                }
+                Step::Next(Ok(None)) => {
+                    self.settle(Ending::Complete, 200, None);
+                    return None;
+                }
+                Step::Next(Err(error)) => {
+                    self.settle(Ending::Cut, error.status(), error.code());
+                    return Some(self.tell(error.into()));
+                }
+                Step::Cut => {
+                    let is_connecting = matches!(self.phase, Phase::Connecting(_));
+                    let ending = if is_connecting { Ending::Fault } else { Ending::Cut };
+                    self.settle(ending, 499, Some("shutting_down"));
+                    return Some(self.tell(EdgeError::ShuttingDown));
+                }
+            }
+        }
+    }
+
+    async fn step(&mut self) -> Option<Step> {
+        let silent = sleep_until(self.last_sent + PING_EVERY);
+        Some(match &mut self.phase {
+            Phase::Over => return None,
+            Phase::Connecting(connecting) => tokio::select! {
+                biased;
+                (attempts, answer) = connecting => Step::Connected(attempts, answer),
+                () = self.cut.ordered() => Step::Cut,
+                () = silent => Step::Silent,
+            },
+            // A read that is given up loses nothing.
+            Phase::Streaming(stream) => tokio::select! {
+                biased;
+                next = stream.next() => Step::Next(next),
+                () = self.cut.ordered() => Step::Cut,
+                () = silent => Step::Silent,
+            },
+        })
+    }
+
+    /// The provider refused after the status was sent: the client hears of it in the stream.
+    fn refused(&mut self, error: UpstreamError) -> Option<Bytes> {
+        self.phase = Phase::Over;
+        if let Some(call) = self.call.take() {
+            settle_failed(*call, &error);
+        }
+        Some(self.tell(error.into()))
+    }
+
+    /// An error as the last event. There is no `[DONE]` after it: the answer is not complete.
+    fn tell(&self, error: EdgeError) -> Bytes {
+        let cause: &dyn std::error::Error = &error;
+        tracing::warn!(error = cause, request_id = %self.id, "a stream broke off");
+        let json = openai_error(&error.face());
+        Bytes::from([b"data: ", json.as_ref(), b"\n\n"].concat())
+    }
+
+    fn place_sources(&mut self) {
+        if let Phase::Streaming(stream) = &mut self.phase
+            && let Some((member, public_model)) = self.sources.take()
+        {
+            let chunk = sources_chunk(&member, &stream.outcome(), &public_model);
+            stream.insert_before_done(chunk);
+        }
+    }
+
+    /// Ends the call, and with it the upstream call.
+    fn settle(&mut self, ending: Ending, status: u16, code: Option<&str>) {
+        self.tally();
+        self.phase = Phase::Over;
+        if let Some(call) = self.call.take() {
+            call.finish(ending, status, code);
+        }
+    }
+
+    /// Hands what went by to the call.
+    fn tally(&mut self) {
+        let (Some(call), Phase::Streaming(stream)) = (&mut self.call, &self.phase) else { return };
+        let outcome = stream.outcome();
+        match outcome.usage {
+            Some(usage) => call.usage(reported(usage)),
+            None => call.delivered(delivered(self.family, &outcome.delivered)),
+        }
+    }
+}
+
+impl Drop for Relay {
+    /// The client has left, or the task panicked: what was delivered until now is what counts. The call settles itself
+    /// as left.
+    fn drop(&mut self) {
+        self.tally();
+    }
+}

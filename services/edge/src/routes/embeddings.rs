@@ -1,0 +1,5 @@
+//! Embeddings.
+
+mod create;
+
+pub(crate) use create::create;

@@ -1,0 +1,80 @@
+//! `POST /v1/embeddings`.
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::Response;
+use domain::{NanoUsd, RequestId};
+use http::HeaderValue;
+use http::header::CONTENT_TYPE;
+use ledger::Ending;
+use providers::{Attempts, EmbeddingsRequest};
+use tokens::Family;
+use tokio::time::Instant;
+
+use crate::admission::{Admitted, Claim, admit, reported, settle_cut, settle_failed};
+use crate::auth::Caller;
+use crate::error::{EdgeError, Failure};
+use crate::routes::request_id::Arrival;
+use crate::state::Shared;
+
+/// Passes an embeddings call through, metered.
+pub(crate) async fn create(
+    State(edge): State<Shared>,
+    Extension(caller): Extension<Caller>,
+    Extension(id): Extension<RequestId>,
+    Extension(Arrival(accepted)): Extension<Arrival>,
+    request: Request,
+) -> Result<Response, Failure> {
+    let received = edge.bodies.read(request).await?;
+    let request = EmbeddingsRequest::parse(&received.bytes).map_err(EdgeError::from)?;
+    let project = edge.catalog.project(caller.project).await?;
+    let chosen = project.choose(&request.model, &caller)?;
+    let target = chosen.route.target()?;
+    let connection = target.connection()?;
+    let prices = edge.catalog.prices().await?;
+    let hold_prices = project.hold_prices(&chosen.route, &prices)?;
+    let counted = edge.counter.embeddings(Family::of(&target.model), &received.bytes, &request).await?;
+    let claim = Claim {
+        request: id,
+        accepted,
+        caller: &caller,
+        operation: "embeddings",
+        route: Some(&chosen.route.name),
+        target: Some((target, &connection)),
+        prompt_tokens: counted,
+        output_tokens: 0,
+        min_output: 0,
+        prices: hold_prices,
+        fixed_cost: NanoUsd::ZERO,
+        streamed: false,
+    };
+    let Admitted { mut call, headers } = admit(&edge, claim).await?;
+    let (snapshot, source) = target.price(&prices);
+    call.priced(snapshot, source);
+    let upstream = request.call(&connection.model, &chosen.public_model);
+    let mut attempts = Attempts::until(Instant::now() + edge.call_limit);
+    call.sent();
+    let answer = tokio::select! {
+        biased;
+        answer = edge.providers.embeddings(&connection, &upstream, &mut attempts) => answer,
+        () = edge.cut.ordered() => return Err(Failure::with(settle_cut(*call), headers)),
+    };
+    call.entry_mut().attempts = i32::try_from(attempts.made()).unwrap_or(i32::MAX);
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(error) => {
+            settle_failed(*call, &error);
+            return Err(Failure::with(error, headers));
+        }
+    };
+    call.first_byte();
+    if let Some(usage) = answer.usage {
+        call.usage(reported(usage));
+    }
+    call.finish(Ending::Complete, 200, None);
+    let mut response = Response::new(Body::from(answer.body));
+    *response.headers_mut() = headers;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Ok(response)
+}

@@ -1,0 +1,5 @@
+//! Retrieval without a chat.
+
+mod create;
+
+pub(crate) use create::create;

@@ -1,0 +1,149 @@
+//! `POST /v1/retrieve`.
+
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use domain::{PriceSnapshot, RequestId};
+use ledger::{Ending, PriceSource};
+use providers::RequestError;
+use retrieval::Hit;
+use serde::{Deserialize, Serialize};
+
+use crate::admission::{Admitted, Claim, admit, settle_cut};
+use crate::auth::Caller;
+use crate::error::{EdgeError, Failure};
+use crate::grounding::{Plan, Source, cut, top_k};
+use crate::routes::request_id::Arrival;
+use crate::state::Shared;
+
+/// The most passages that can be asked for.
+const MOST: usize = 50;
+
+/// A question to the project's store.
+#[derive(Debug, Deserialize)]
+struct Question {
+    query: String,
+    top_k: Option<usize>,
+}
+
+/// The passages that answer it best.
+#[derive(Serialize)]
+struct Passages<'a> {
+    object: &'static str,
+    data: Vec<Passage<'a>>,
+    /// Parts of the search that failed and were left out.
+    degraded: &'a [&'static str],
+    usage: Usage,
+}
+
+#[derive(Serialize)]
+struct Passage<'a> {
+    object: &'static str,
+    #[serde(flatten)]
+    source: Source<'a>,
+    content: &'a str,
+}
+
+/// Tokens of the question's embedding.
+#[derive(Serialize)]
+struct Usage {
+    prompt_tokens: i64,
+    total_tokens: i64,
+}
+
+/// Finds passages, as a chat of the project would.
+pub(crate) async fn create(
+    State(edge): State<Shared>,
+    Extension(caller): Extension<Caller>,
+    Extension(id): Extension<RequestId>,
+    Extension(Arrival(accepted)): Extension<Arrival>,
+    request: Request,
+) -> Result<Response, Failure> {
+    let received = edge.bodies.read(request).await?;
+    let question = read(&received.bytes)?;
+    let project = edge.catalog.project(caller.project).await?;
+    let store = project.store.ok_or(EdgeError::NoStore)?;
+    let plan = Plan { store, query: cut(&question.query), top_k: top_k(&project, question.top_k) };
+    let prices = edge.catalog.prices().await?;
+    let (query_tokens, query_cost) = plan.hold(&project, &prices, &edge.counter).await?;
+    let claim = Claim {
+        request: id,
+        accepted,
+        caller: &caller,
+        operation: "retrieve",
+        route: None,
+        target: None,
+        prompt_tokens: query_tokens,
+        output_tokens: 0,
+        min_output: 0,
+        prices: PriceSnapshot::default(),
+        fixed_cost: query_cost,
+        streamed: false,
+    };
+    let Admitted { mut call, headers } = admit(&edge, claim).await?;
+    let source =
+        project.embedding.as_ref().map_or(PriceSource::None, |(provider, model)| prices.price(*provider, model).1);
+    call.priced(PriceSnapshot::default(), source);
+    let found = tokio::select! {
+        biased;
+        found = edge.grounding.search(&plan, &prices, &mut call) => found,
+        () = edge.cut.ordered() => return Err(Failure::with(settle_cut(*call), headers)),
+    };
+    let found = match found {
+        Ok(found) => found,
+        Err(error) => {
+            let (status, code) = {
+                let face = error.face();
+                (face.status.as_u16(), face.code.map(|code| code.into_owned()))
+            };
+            call.finish(Ending::Fault, status, code.as_deref());
+            return Err(Failure::with(error, headers));
+        }
+    };
+    let tokens = found.embedding.as_ref().map_or(0, |used| used.tokens);
+    call.entry_mut().rag_hits = i32::try_from(found.hits.len()).ok();
+    // What the search used is a charge beside the call's own, which is nothing.
+    call.usage(ledger::Usage::default());
+    call.entry_mut().prompt_tokens = Some(tokens);
+    call.finish(Ending::Complete, 200, None);
+    let answer = Passages {
+        object: "list",
+        data: found.hits.iter().map(passage).collect(),
+        degraded: &found.degraded,
+        usage: Usage { prompt_tokens: tokens, total_tokens: tokens },
+    };
+    let mut response = Json(answer).into_response();
+    response.headers_mut().extend(headers);
+    Ok(response)
+}
+
+fn passage(hit: &Hit) -> Passage<'_> {
+    Passage { object: "passage", source: Source::of(hit), content: &hit.passage.content }
+}
+
+fn read(body: &[u8]) -> Result<Question, EdgeError> {
+    let question: Question =
+        serde_json::from_slice(body).map_err(|error| RequestError::Malformed(error.to_string()))?;
+    if question.query.trim().is_empty() {
+        return Err(RequestError::Missing("query").into());
+    }
+    if question.top_k.is_some_and(|top_k| !(1..=MOST).contains(&top_k)) {
+        return Err(RequestError::Invalid { field: "top_k".to_owned(), must: "a whole number from 1 to 50" }.into());
+    }
+    Ok(question)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bad_question_is_told_what_is_wrong_with_it() {
+        let refused = |body: &str| read(body.as_bytes()).unwrap_err().to_string();
+        assert!(refused("{").starts_with("malformed JSON body: EOF"), "{}", refused("{"));
+        assert!(refused("{}").contains("missing field `query`"), "{}", refused("{}"));
+        assert_eq!(refused(r#"{"query":" "}"#), "query is required");
+        assert_eq!(refused(r#"{"query":"a","top_k":0}"#), "top_k must be a whole number from 1 to 50");
+        assert_eq!(read(br#"{"query":"a","top_k":50}"#).unwrap().top_k, Some(50));
+    }
+}

@@ -1,0 +1,36 @@
+//! What all calls of an edge share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ledger::Ledger;
+use providers::Providers;
+use runtime::Cut;
+use store::Store;
+
+use crate::admission::TokenCounter;
+use crate::auth::Principals;
+use crate::body::Bodies;
+use crate::catalog::Catalog;
+use crate::grounding::Grounding;
+
+/// The parts of an edge that is ready to work.
+pub(crate) struct Edge {
+    pub(crate) store: Store,
+    pub(crate) ledger: Ledger,
+    pub(crate) providers: Providers,
+    pub(crate) principals: Principals,
+    pub(crate) catalog: Catalog,
+    pub(crate) counter: TokenCounter,
+    pub(crate) bodies: Bodies,
+    pub(crate) grounding: Grounding,
+    /// How long a call may last.
+    pub(crate) call_limit: Duration,
+    /// When a stream's status is sent at the latest; `None` for never before the provider's first event.
+    pub(crate) commit_after: Option<Duration>,
+    /// Tells that answers in flight have to end.
+    pub(crate) cut: Cut,
+}
+
+/// How handlers hold it.
+pub(crate) type Shared = Arc<Edge>;

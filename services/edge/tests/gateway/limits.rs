@@ -1,0 +1,142 @@
+//! Limits and budgets as a client meets them.
+
+use reqwest::Response;
+use serde_json::{Value, json};
+use testkit::until;
+use time::OffsetDateTime;
+use upstream::{Behaviour, Figures, Wait};
+
+use crate::world::{Edge, World, body_of, error_of, header};
+
+fn number(answer: &Response, name: &str) -> i64 {
+    header(answer, name).unwrap_or_else(|| panic!("no {name}")).parse().unwrap()
+}
+
+/// Waits until the running minute has room for a test that must not cross its end.
+async fn early_in_a_minute() -> anyhow::Result<()> {
+    until("a minute with time left", async || Ok(OffsetDateTime::now_utc().second() < 40)).await
+}
+
+#[tokio::test]
+async fn the_third_call_of_a_minute_is_denied_on_every_edge_streamed_or_not() -> anyhow::Result<()> {
+    let world = World::with("requests_per_minute = 2").await?;
+    let (first, second) = (world.edge().await?, world.edge().await?);
+    early_in_a_minute().await?;
+    let answer = first.chat(json!({})).send().await?;
+    assert_eq!(answer.status(), 200);
+    assert_eq!(
+        (number(&answer, "x-ratelimit-limit-requests"), number(&answer, "x-ratelimit-remaining-requests")),
+        (2, 1)
+    );
+    assert!(header(&answer, "x-ratelimit-reset-requests").unwrap().ends_with('s'));
+    assert_eq!(second.chat(json!({ "stream": true })).send().await?.status(), 200);
+    for edge in [&first, &second] {
+        for stream in [false, true] {
+            let answer = edge.chat(json!({ "stream": stream })).send().await?;
+            assert_eq!(header(&answer, "content-type"), Some("application/json"));
+            assert_eq!(number(&answer, "x-ratelimit-remaining-requests"), 0);
+            assert!((1..=60).contains(&number(&answer, "retry-after")));
+            assert_eq!(header(&answer, "x-should-retry"), None, "the next minute is near");
+            let body = body_of(answer, 429).await;
+            let error = &body["error"];
+            assert_eq!((&error["type"], &error["code"]), (&json!("rate_limit_exceeded"), &json!("rate_limit_rpm")));
+            assert_eq!((&error["scope"], &error["cap"]), (&json!("project"), &json!(2)));
+            assert_eq!(error["used"].as_i64().unwrap() + error["held"].as_i64().unwrap(), 2);
+            assert!(error["resets_at"].as_str().unwrap().ends_with(":00Z"), "{error}");
+        }
+    }
+    assert_eq!(world.upstream.counters().requests, 2);
+    first.stop().await?;
+    second.stop().await
+}
+
+#[tokio::test]
+async fn a_spent_day_is_a_quota_that_is_not_worth_retrying() -> anyhow::Result<()> {
+    let world = World::with("tokens_per_day = 500").await?;
+    let edge = world.edge().await?;
+    let figures = Figures { prompt_tokens: 12, completion_tokens: 450, ..Figures::default() };
+    world.next_chat(Behaviour { figures: Some(figures), ..Behaviour::default() });
+    let answer = edge.chat(json!({ "max_tokens": 460 })).send().await?;
+    assert_eq!(answer.status(), 200);
+    // What is left after the hold.
+    assert!((0..40).contains(&number(&answer, "x-ragmux-budget-daily-remaining")));
+    world.the_logged_call().await?;
+    let answer = edge.chat(json!({ "stream": true })).send().await?;
+    assert_eq!(header(&answer, "x-should-retry"), Some("false"));
+    assert!(number(&answer, "retry-after") <= 86_400);
+    assert_eq!(number(&answer, "x-ragmux-budget-daily-remaining"), 38);
+    let body = body_of(answer, 429).await;
+    let error = &body["error"];
+    assert_eq!((&error["type"], &error["code"]), (&json!("insufficient_quota"), &json!("budget_daily")));
+    assert_eq!((&error["cap"], &error["used"], &error["held"]), (&json!(500), &json!(462), &json!(0)));
+    // A client that needs less than the usual minimum may have what is left.
+    assert_eq!(edge.chat(json!({ "max_tokens": 5 })).send().await?.status(), 200);
+    edge.stop().await
+}
+
+#[tokio::test]
+async fn calls_at_once_are_counted_while_they_run() -> anyhow::Result<()> {
+    let world = World::with("concurrent_requests = 1").await?;
+    let edge = world.edge().await?;
+    world.next_chat(Behaviour { hold: true, ..Behaviour::default() });
+    let running = tokio::spawn(edge.chat(json!({})).send());
+    world.upstream_until(Wait { held: Some(1), ..Wait::default() }).await?;
+    let answer = edge.chat(json!({})).send().await?;
+    assert_eq!(header(&answer, "retry-after"), Some("1"));
+    assert_eq!(error_of(answer).await, (429, "rate_limit_exceeded".to_owned(), json!("concurrency_limit")));
+    world.upstream.release(None);
+    assert_eq!(running.await??.status(), 200);
+    until("the slot is free", async || Ok(edge.chat(json!({})).send().await?.status() == 200)).await?;
+    edge.stop().await
+}
+
+#[tokio::test]
+async fn a_cost_budget_needs_prices_and_shows_dollars() -> anyhow::Result<()> {
+    // One US dollar a day.
+    let world = World::with("cost_per_day = 1000000000").await?;
+    let edge = world.edge().await?;
+    let refused = error_of(edge.chat(json!({})).send().await?).await;
+    assert_eq!(refused, (400, "invalid_request_error".to_owned(), json!("model_unpriced")));
+    // A dollar for a thousand output tokens.
+    world.database.insert_price("real-chat", 0, 1_000_000_000_000).await?;
+    let served = async |members: Value| anyhow::Ok(edge.chat(members).send().await?.status() == 200);
+    until("the price is known", async || served(json!({ "max_tokens": 1 })).await).await?;
+    let figures = Figures { prompt_tokens: 12, completion_tokens: 990, ..Figures::default() };
+    world.next_chat(Behaviour { figures: Some(figures), ..Behaviour::default() });
+    assert!(served(json!({ "max_tokens": 990 })).await?);
+    until("it is settled", async || Ok(world.database.tier_totals(world.project).await?.open_rows == 0)).await?;
+    let body = body_of(edge.chat(json!({ "max_tokens": 500 })).send().await?, 429).await;
+    let error = &body["error"];
+    assert_eq!((&error["code"], &error["cap"]), (&json!("cost_daily"), &json!(1)));
+    assert!(error["used"].as_f64().unwrap() > 0.99, "{error}");
+    world.database.change_project(world.project, "cost_per_day = 0").await?;
+    until("the budget is gone", async || served(json!({ "max_tokens": 500 })).await).await?;
+    edge.stop().await
+}
+
+#[tokio::test]
+async fn a_persons_key_has_limits_of_its_own() -> anyhow::Result<()> {
+    let world = World::with("requests_per_minute = 100").await?;
+    let user = world.database.insert_user("ann").await?;
+    let (id, key) = world.database.insert_user_key(user, "k", &["chat"], &[world.project]).await?;
+    world.database.change_key(id, "requests_per_minute = 1").await?;
+    let url = world.database.url(testkit::RoleName::Edge).expose().to_owned();
+    let edge = Edge::start(&url, key.secret().expose(), &[]).await?;
+    edge.until_ready().await?;
+    early_in_a_minute().await?;
+    assert_eq!(edge.chat(json!({})).send().await?.status(), 200);
+    let body = body_of(edge.chat(json!({})).send().await?, 429).await;
+    assert_eq!((&body["error"]["scope"], &body["error"]["cap"]), (&json!("key"), &json!(1)));
+    edge.stop().await
+}
+
+#[tokio::test]
+async fn a_revoked_key_admits_nothing_even_where_it_is_still_known() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let edge = world.edge().await?;
+    assert_eq!(edge.chat(json!({})).send().await?.status(), 200);
+    world.database.change_key(world.key_id, "revoked_at = clock_timestamp()").await?;
+    let told = error_of(edge.chat(json!({})).send().await?).await;
+    assert_eq!(told, (401, "invalid_api_key".to_owned(), json!("key_revoked")));
+    edge.stop().await
+}

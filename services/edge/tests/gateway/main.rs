@@ -1,0 +1,18 @@
+//! Edges over real HTTP, on a real database, before a scripted provider.
+
+#![allow(
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "helpers of a test fail it by panicking"
+)]
+
+mod access;
+mod chat;
+mod embeddings;
+mod lifecycle;
+mod limits;
+mod models;
+mod passages;
+mod stream;
+mod world;

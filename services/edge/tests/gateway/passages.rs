@@ -1,0 +1,203 @@
+//! Passages of the project's documents: in chats, and by themselves.
+
+use std::time::Duration;
+
+use domain::{ProviderType, StoreId};
+use providers::{AddressPolicy, Attempts, Connection, HttpOptions, Providers};
+use reqwest::Url;
+use serde_json::{Value, json};
+use store::ingest::{Finish, NewChunk};
+use store::queue::ClaimRequest;
+use testkit::{RoleName, until};
+use upstream::{Behaviour, Script, ScriptedError};
+
+use crate::stream::{content, events};
+use crate::world::{CHAT, World, body_of, error_of, header};
+
+const TEXTS: [&str; 3] = [
+    "The descaling lamp of the Brewmaster lights up after two hundred cups. Use citric acid, never vinegar.",
+    "The warranty of the Brewmaster lasts thirty months from the day of purchase.",
+    "Store the machine in a dry place above five degrees.",
+];
+const QUESTION: &str = "How long does the warranty of the Brewmaster last?";
+
+/// A world whose project has one indexed document of three passages, made the way a worker makes it.
+async fn world() -> anyhow::Result<(World, StoreId)> {
+    let world = World::new().await?;
+    let embedding = world.database.insert_connection("embed", &world.upstream.base_url(), "demo-embed").await?;
+    let policy = AddressPolicy::new(true, []);
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let providers = Providers::new(HttpOptions { addresses: policy, ..HttpOptions::default() })?;
+    let connection = Connection {
+        id: embedding,
+        provider: ProviderType::CustomOpenAi,
+        base_url: Url::parse(&world.upstream.base_url())?,
+        credential: None,
+        model: "demo-embed".to_owned(),
+    };
+    let inputs = TEXTS.map(str::to_owned);
+    let mut attempts = Attempts::until(tokio::time::Instant::now() + Duration::from_secs(60));
+    let vectors = providers.embed(&connection, &inputs, None, &mut attempts).await?.vectors;
+    let width = i32::try_from(vectors[0].len())?;
+    let store = world.database.insert_document_store(world.project, embedding, width).await?;
+    world.database.insert_document(store, "handbuch größe.pdf").await?;
+
+    let worker = world.database.store(RoleName::Backend)?;
+    let lease = Duration::from_secs(60);
+    let claim = ClaimRequest { owner: "h/1/aaaaaaaa", cursor: StoreId(0), window: 8, slots: 1, lease, max_attempts: 3 };
+    let key = worker.claim_documents(&claim).await?.documents[0].key;
+    let settings = worker.find_ingest_settings(key.document).await?.unwrap();
+    let chunks: Vec<NewChunk> = (0..)
+        .zip(TEXTS)
+        .zip(vectors)
+        .map(|((ordinal, text), embedding)| NewChunk {
+            ordinal,
+            content: text.to_owned(),
+            heading_path: "Care".to_owned(),
+            page_from: Some(ordinal + 1),
+            page_to: Some(ordinal + 1),
+            char_from: 0,
+            char_to: 1,
+            token_count: 20,
+            content_hash: vec![u8::try_from(ordinal).unwrap(); 32],
+            embedding,
+        })
+        .collect();
+    let segment = retrieval::index::segment((0..).zip(TEXTS), Some("en"));
+    assert!(worker.write_chunks(key, &settings, &chunks, &segment).await?);
+    let finish =
+        Finish { chunks: 3, pages: Some(3), title: None, extraction: json!({}), embedded_tokens: 0, embedding_cost: 0 };
+    assert!(worker.finish_document(key, &finish).await?);
+    world.upstream.clear();
+    Ok((world, store))
+}
+
+fn question(members: Value) -> Value {
+    let mut body = json!({ "model": "fast", "messages": [{ "role": "user", "content": QUESTION }] });
+    for (name, value) in members.as_object().unwrap() {
+        body[name] = value.clone();
+    }
+    body
+}
+
+fn chats_seen(world: &World) -> Vec<Value> {
+    world.upstream.log(0).calls.into_iter().filter(|call| call.path == CHAT).map(|call| call.body).collect()
+}
+
+#[tokio::test]
+async fn a_chat_is_grounded_on_the_projects_documents() -> anyhow::Result<()> {
+    let (world, _) = world().await?;
+    world.database.insert_price("demo-embed", 1_000_000_000, 0).await?;
+    world.database.insert_price("real-chat", 0, 0).await?;
+    let edge = world.edge().await?;
+    let answer = edge.post(CHAT, &question(json!({ "ragmux": { "include_context": true } }))).send().await?;
+    let hits: usize = header(&answer, "x-ragmux-rag-hits").unwrap().parse()?;
+    assert_eq!(hits, 3);
+    let sources: Value = serde_json::from_str(header(&answer, "x-ragmux-rag-sources").unwrap())?;
+    assert_eq!((&sources[0]["filename"], &sources[0]["page"]), (&json!("handbuch größe.pdf"), &json!(2)));
+    let body = body_of(answer, 200).await;
+    assert_eq!(body["ragmux"]["sources"], sources);
+    assert!(body["ragmux"]["context"].as_str().unwrap().contains("thirty months"));
+
+    let sent = chats_seen(&world).remove(0);
+    let system = sent["messages"][0]["content"].as_str().unwrap();
+    assert!(system.contains("[1] (handbuch größe.pdf · Care · p.2)\nThe warranty"), "{system}");
+    assert_eq!(sent["messages"][1]["content"], QUESTION);
+    let logged = world.the_logged_call().await?;
+    assert_eq!(logged.rag_hits, Some(3));
+    // The query's embedding is charged with the chat.
+    let reported = logged.prompt_tokens.unwrap() + logged.completion_tokens.unwrap();
+    let embedded = logged.charged_tokens - reported;
+    assert!(embedded > 0, "{logged:?}");
+    assert_eq!(logged.charged_cost, embedded * 1000);
+    edge.stop().await
+}
+
+#[tokio::test]
+async fn a_stream_tells_its_sources_before_its_end() -> anyhow::Result<()> {
+    let (world, _) = world().await?;
+    let edge = world.edge().await?;
+    let asked = question(json!({ "stream": true, "ragmux": { "include_context": true } }));
+    let answer = edge.post(CHAT, &asked).send().await?;
+    assert_eq!(header(&answer, "x-ragmux-rag-hits"), Some("3"));
+    let (chunks, done) = events(&answer.text().await?);
+    assert!(done && !content(&chunks).is_empty());
+    let last = chunks.last().unwrap();
+    assert_eq!((&last["object"], &last["choices"]), (&json!("chat.completion.chunk"), &json!([])));
+    assert_eq!((&last["id"], &last["model"]), (&chunks[0]["id"], &json!("fast")));
+    assert_eq!(last["ragmux"]["sources"].as_array().unwrap().len(), 3);
+
+    let (chunks, _) = events(&edge.post(CHAT, &question(json!({ "stream": true }))).send().await?.text().await?);
+    assert!(chunks.iter().all(|chunk| chunk.get("ragmux").is_none()));
+    edge.stop().await
+}
+
+#[tokio::test]
+async fn turns_that_ask_nothing_are_not_searched_for() -> anyhow::Result<()> {
+    let (world, _) = world().await?;
+    let edge = world.edge().await?;
+    let turns = [
+        json!([{ "role": "user", "content": "Thanks a lot!" }]),
+        json!([{ "role": "user", "content": QUESTION }, { "role": "tool", "tool_call_id": "a", "content": "12" }]),
+    ];
+    for messages in &turns {
+        let answer = edge.post(CHAT, &json!({ "model": "fast", "messages": messages })).send().await?;
+        assert_eq!((answer.status().as_u16(), header(&answer, "x-ragmux-rag-hits")), (200, Some("0")));
+        assert_eq!(header(&answer, "x-ragmux-rag-sources"), None);
+    }
+    assert!(world.upstream.log(0).calls.iter().all(|call| call.path == CHAT), "nothing was embedded");
+    world.database.change_project(world.project, r#"retrieval = '{"when":"always","top_k":1}'"#).await?;
+    until("every turn is searched for", async || {
+        let answer = edge.post(CHAT, &json!({ "model": "fast", "messages": turns[1] })).send().await?;
+        Ok(header(&answer, "x-ragmux-rag-hits") == Some("1"))
+    })
+    .await?;
+    world.database.change_project(world.project, r#"retrieval = '{"when":"never"}'"#).await?;
+    until("no turn is searched for", async || {
+        let answer = edge.post(CHAT, &question(json!({}))).send().await?;
+        Ok(header(&answer, "x-ragmux-rag-hits") == Some("0"))
+    })
+    .await?;
+    edge.stop().await
+}
+
+#[tokio::test]
+async fn passages_can_be_asked_for_by_themselves() -> anyhow::Result<()> {
+    let (world, _) = world().await?;
+    world.database.insert_price("demo-embed", 1_000_000_000, 0).await?;
+    let edge = world.edge().await?;
+    let answer = edge.post("/v1/retrieve", &json!({ "query": QUESTION, "top_k": 2 })).send().await?;
+    let body = body_of(answer, 200).await;
+    assert_eq!(body["data"].as_array().unwrap().len(), 2);
+    let best = &body["data"][0];
+    assert_eq!((&best["content"], &best["page"], &best["section"]), (&json!(TEXTS[1]), &json!(2), &json!("Care")));
+    assert!(best["score"].as_f64().unwrap() > body["data"][1]["score"].as_f64().unwrap());
+    assert_eq!(body["degraded"], json!([]));
+    let tokens = body["usage"]["prompt_tokens"].as_i64().unwrap();
+    let logged = world.the_logged_call().await?;
+    assert_eq!((logged.operation.as_str(), logged.status, logged.rag_hits), ("retrieve", 200, Some(2)));
+    assert_eq!((logged.charged_requests, logged.charged_tokens, logged.charged_cost), (1, tokens, tokens * 1000));
+
+    let told = error_of(edge.post("/v1/retrieve", &json!({ "query": "" })).send().await?).await;
+    assert_eq!(told.0, 400);
+    world.database.change_project(world.project, "store_id = NULL").await?;
+    until("the store is gone", async || {
+        Ok(edge.post("/v1/retrieve", &json!({ "query": QUESTION })).send().await?.status() == 404)
+    })
+    .await?;
+    edge.stop().await
+}
+
+#[tokio::test]
+async fn an_embedding_provider_that_is_down_does_not_end_chats() -> anyhow::Result<()> {
+    let (world, _) = world().await?;
+    let edge = world.edge().await?;
+    let down = Behaviour { error: Some(ScriptedError::status(500)), ..Behaviour::default() };
+    world.upstream.script(Script { path: "/v1/embeddings".to_owned(), default: Some(down), ..Script::default() });
+    let answer = edge.post(CHAT, &question(json!({}))).send().await?;
+    let hits: usize = header(&answer, "x-ragmux-rag-hits").unwrap().parse()?;
+    assert!(answer.status() == 200 && hits > 0, "words still find something");
+    let body = body_of(edge.post("/v1/retrieve", &json!({ "query": QUESTION })).send().await?, 200).await;
+    assert_eq!(body["degraded"], json!(["vector"]));
+    edge.stop().await
+}
