@@ -19,9 +19,12 @@ const NAME: &str = ".env.example";
 type Reader = (&'static str, fn(&mut Env) -> String);
 
 /// Everything that reads settings.
-const READERS: &[Reader] = &[("the sections of libs/config", |env| {
-    format!("{:?}", (Database::read(env), SecretKey::read(env), Logging::read(env), Shutdown::read(env)))
-})];
+const READERS: &[Reader] = &[
+    ("the sections of libs/config", |env| {
+        format!("{:?}", (Database::read(env), SecretKey::read(env), Logging::read(env), Shutdown::read(env)))
+    }),
+    ("the edge", |env| format!("{:?}", <edge::Settings as runtime::Settings>::read(env))),
+];
 
 /// A line of the file.
 #[derive(Debug, PartialEq, Eq)]

@@ -103,7 +103,7 @@ fn log(error: &EdgeError, face: &Face<'_>) {
             let error: &dyn Error = &**source;
             tracing::error!(error, status, "a call failed by a fault of ours");
         }
-        EdgeError::Upstream(source) => {
+        EdgeError::Upstream(source) if status >= 500 || status == 429 => {
             let error: &dyn Error = &**source;
             tracing::warn!(error, status, code, "a provider failed a call");
         }
@@ -120,4 +120,49 @@ fn whole_seconds(duration: Duration) -> u64 {
 fn header_list(names: &[String]) -> String {
     let joined = names.join(",");
     joined.chars().map(|c| if c.is_ascii_graphic() || c == ' ' { c } else { '?' }).take(4096).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::Router;
+    use axum::middleware::from_fn;
+    use axum::routing::get;
+    use http::StatusCode;
+    use http_body_util::BodyExt;
+    use tower::{ServiceBuilder, ServiceExt};
+
+    use super::*;
+    use crate::routes::request_id;
+
+    async fn told(router: Router) -> (Response<()>, serde_json::Value) {
+        let layers = ServiceBuilder::new().layer(from_fn(request_id::assign)).layer(from_fn(rescue));
+        let answer = router.layer(layers).oneshot(Request::get("/").body(axum::body::Body::empty()).unwrap()).await;
+        let (parts, body) = answer.unwrap().into_parts();
+        let body = serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap();
+        (Response::from_parts(parts, ()), body)
+    }
+
+    async fn panics() -> Response {
+        panic!("quotes the prompt")
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_an_internal_error_that_names_the_request_and_nothing_else() {
+        let (answer, body) = told(Router::new().route("/", get(panics))).await;
+        assert_eq!(answer.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        let id = answer.headers()["x-request-id"].to_str().unwrap();
+        assert_eq!(
+            body,
+            serde_json::json!({ "error": {
+                "message": format!("internal error; its log has it under the request id {id}"),
+                "type": "server_error", "param": null, "code": "internal_error",
+            } })
+        );
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_no_failure_is_left_alone() {
+        let (answer, body) = told(Router::new().route("/", get(async || (StatusCode::IM_A_TEAPOT, "{}")))).await;
+        assert_eq!((answer.status(), body), (StatusCode::IM_A_TEAPOT, serde_json::json!({})));
+    }
 }

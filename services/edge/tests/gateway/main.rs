@@ -14,5 +14,6 @@ mod lifecycle;
 mod limits;
 mod models;
 mod passages;
+mod settings;
 mod stream;
 mod world;
