@@ -10,6 +10,7 @@ use reqwest::{Client, RequestBuilder, Response, StatusCode};
 use runtime::{Process, Settings as _, Stop};
 use serde_json::{Value, json};
 use testkit::{LoggedCall, RoleName, TestDatabase, eventually, until};
+use tokens::{Family, count, count_messages};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -176,9 +177,21 @@ impl Drop for Edge {
     }
 }
 
+const TURN: &str = "Tell me about the moon";
+
+/// The prompt tokens of [`turn`], by our count.
+pub(crate) fn turn_tokens() -> i64 {
+    i64::try_from(count_messages(Family::Estimated, [TURN])).unwrap()
+}
+
+/// Tokens of an answer, by our count.
+pub(crate) fn answer_tokens(text: &str) -> i64 {
+    i64::try_from(count(Family::Estimated, text)).unwrap()
+}
+
 /// A chat request of one turn, with these members beside it.
 pub(crate) fn turn(members: Value) -> Value {
-    let mut body = json!({ "model": "fast", "messages": [{ "role": "user", "content": "Tell me about the moon" }] });
+    let mut body = json!({ "model": "fast", "messages": [{ "role": "user", "content": TURN }] });
     for (name, value) in members.as_object().unwrap() {
         body[name] = value.clone();
     }
