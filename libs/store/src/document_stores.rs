@@ -131,6 +131,55 @@ impl Store {
             .collect())
     }
 
+    /// Whether a store is within reach to be read: one's projects own it or were granted it.
+    ///
+    /// # Errors
+    /// As for any statement.
+    pub async fn may_read_store(&self, reach: Reach, store: StoreId) -> Result<bool, StoreError> {
+        Ok(sqlx::query_scalar!(
+            r#"SELECT EXISTS (
+                   SELECT FROM document_stores s
+                    WHERE s.id = $1
+                      AND (can_reach_project(s.project_id, $2)
+                           OR EXISTS (SELECT FROM project_stores g
+                                       WHERE g.store_id = s.id AND can_reach_project(g.project_id, $2)))) AS "may!""#,
+            store.0,
+            reach.member()
+        )
+        .fetch_one(self.pool())
+        .await?)
+    }
+
+    /// Whether a store is within reach to be written to: one's projects own it.
+    ///
+    /// # Errors
+    /// As for any statement.
+    pub async fn may_write_store(&self, reach: Reach, store: StoreId) -> Result<bool, StoreError> {
+        Ok(sqlx::query_scalar!(
+            r#"SELECT EXISTS (SELECT FROM document_stores WHERE id = $1 AND can_reach_project(project_id, $2))
+                      AS "may!""#,
+            store.0,
+            reach.member()
+        )
+        .fetch_one(self.pool())
+        .await?)
+    }
+
+    /// Whether a project may search a store: its own, or one it was granted.
+    ///
+    /// # Errors
+    /// As for any statement.
+    pub async fn may_search(&self, project: ProjectId, store: StoreId) -> Result<bool, StoreError> {
+        Ok(sqlx::query_scalar!(
+            r#"SELECT EXISTS (SELECT FROM document_stores s WHERE s.id = $2 AND s.project_id = $1)
+                      OR EXISTS (SELECT FROM project_stores g WHERE g.store_id = $2 AND g.project_id = $1) AS "may!""#,
+            project.0,
+            store.0
+        )
+        .fetch_one(self.pool())
+        .await?)
+    }
+
     /// Makes a store of a project within reach, and the identity of its vectors if no other store has it. The table of
     /// its width must be there; see [`Store::ensure_vector_table`].
     ///

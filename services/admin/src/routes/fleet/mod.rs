@@ -1,0 +1,3 @@
+//! The processes of the installation.
+
+pub(crate) mod list;

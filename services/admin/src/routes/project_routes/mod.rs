@@ -1,0 +1,185 @@
+//! Routes of a project: its public model names and the connections behind them.
+
+pub(crate) mod create;
+pub(crate) mod delete;
+pub(crate) mod list;
+pub(crate) mod update;
+
+use std::collections::BTreeSet;
+
+use domain::{ConnectionId, ProjectId, RouteId};
+use serde::{Deserialize, Serialize};
+use store::routes::{Route, RouteSettings, RouteTarget};
+use store::{Reach, StoreError};
+
+use super::checks;
+use crate::app::App;
+use crate::body::nullable;
+use crate::error::ApiError;
+
+const MAX_GROUPS: usize = 8;
+const MAX_TARGETS: usize = 16;
+const MAX_TOKENS: i64 = 10_000_000;
+
+/// A connection behind a route.
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Target {
+    connection_id: ConnectionId,
+    #[serde(default = "one")]
+    weight: i32,
+}
+
+fn one() -> i32 {
+    1
+}
+
+/// A route, as the API shows it.
+#[derive(Serialize)]
+pub(crate) struct View {
+    id: RouteId,
+    project_id: ProjectId,
+    name: String,
+    max_output: Option<i64>,
+    min_output: i64,
+    context_tokens: i64,
+    context_placement: Option<String>,
+    /// Tried in order; inside a group a connection is chosen by weight.
+    groups: Vec<Vec<Target>>,
+    revision: i64,
+}
+
+impl From<Route> for View {
+    fn from(route: Route) -> Self {
+        let settings = route.settings;
+        let target = |target: RouteTarget| Target { connection_id: target.connection, weight: target.weight };
+        Self {
+            id: route.id,
+            project_id: route.project,
+            name: settings.name,
+            max_output: settings.max_output,
+            min_output: settings.min_output,
+            context_tokens: settings.context_tokens,
+            context_placement: settings.context_placement,
+            groups: settings.groups.into_iter().map(|group| group.into_iter().map(target).collect()).collect(),
+            revision: route.revision,
+        }
+    }
+}
+
+/// The members that people may set, in a new route and in a change alike.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Changes {
+    name: Option<String>,
+    #[serde(deserialize_with = "nullable")]
+    max_output: Option<Option<i64>>,
+    min_output: Option<i64>,
+    context_tokens: Option<i64>,
+    #[serde(deserialize_with = "nullable")]
+    context_placement: Option<Option<String>>,
+    groups: Option<Vec<Vec<Target>>>,
+}
+
+impl Changes {
+    /// The settings after the changes, checked.
+    fn apply(self, now: RouteSettings) -> Result<RouteSettings, ApiError> {
+        let max_output = self.max_output.unwrap_or(now.max_output);
+        let context_placement = self.context_placement.unwrap_or(now.context_placement);
+        if !matches!(context_placement.as_deref(), None | Some("system" | "last_user")) {
+            return Err(ApiError::invalid("context_placement: expected system, last_user or null"));
+        }
+        let min_output = self.min_output.unwrap_or(now.min_output);
+        let context_tokens = self.context_tokens.unwrap_or(now.context_tokens);
+        Ok(RouteSettings {
+            name: checks::model_name("name", self.name.as_deref().unwrap_or(&now.name))?,
+            max_output: max_output.map(|tokens| checks::within("max_output", tokens, 1, MAX_TOKENS)).transpose()?,
+            min_output: checks::within("min_output", min_output, 1, max_output.unwrap_or(MAX_TOKENS))?,
+            context_tokens: checks::within("context_tokens", context_tokens, 0, MAX_TOKENS)?,
+            context_placement,
+            groups: match self.groups {
+                Some(groups) => checked(groups)?,
+                None => now.groups,
+            },
+        })
+    }
+}
+
+fn checked(groups: Vec<Vec<Target>>) -> Result<Vec<Vec<RouteTarget>>, ApiError> {
+    let sizes = groups.iter().map(Vec::len);
+    if !(1..=MAX_GROUPS).contains(&groups.len()) || sizes.clone().any(|size| !(1..=MAX_TARGETS).contains(&size)) {
+        return Err(ApiError::invalid(format!(
+            "groups: expected 1 to {MAX_GROUPS} groups of 1 to {MAX_TARGETS} connections"
+        )));
+    }
+    for group in &groups {
+        let connections: BTreeSet<ConnectionId> = group.iter().map(|target| target.connection_id).collect();
+        if connections.len() < group.len() {
+            return Err(ApiError::invalid("groups: a connection is in one group twice"));
+        }
+        for target in group {
+            checks::within("groups: weight", target.weight, 1, 1_000_000)?;
+        }
+    }
+    let target = |target: Target| RouteTarget { connection: target.connection_id, weight: target.weight };
+    Ok(groups.into_iter().map(|group| group.into_iter().map(target).collect()).collect())
+}
+
+/// One route within reach, or the error that there is none.
+async fn read(app: &App, reach: Reach, project: ProjectId, id: RouteId) -> Result<Route, ApiError> {
+    app.store.list_routes(reach, project, Some(id)).await?.pop().ok_or(ApiError::NotFound)
+}
+
+/// What a write that refers to a connection which is not there means here.
+fn unknown_connection(error: StoreError) -> ApiError {
+    match error {
+        StoreError::Referenced { .. } => ApiError::invalid("groups: there is no such connection"),
+        error => error.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn apply(text: &str) -> Result<RouteSettings, String> {
+        let changes: Changes = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let now = RouteSettings {
+            name: "now".to_owned(),
+            max_output: Some(100),
+            min_output: 64,
+            context_tokens: 3000,
+            context_placement: Some("system".to_owned()),
+            groups: vec![vec![RouteTarget { connection: ConnectionId(1), weight: 1 }]],
+        };
+        changes.apply(now).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_is_left_out_stays_and_null_takes_away() {
+        let kept = apply("{}").unwrap();
+        assert_eq!((kept.name.as_str(), kept.max_output), ("now", Some(100)));
+        let changed =
+            apply(r#"{"max_output":null,"context_placement":null,"groups":[[{"connection_id":2}]]}"#).unwrap();
+        assert_eq!((changed.max_output, changed.context_placement), (None, None));
+        assert_eq!(changed.groups, [[RouteTarget { connection: ConnectionId(2), weight: 1 }]]);
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused_by_name() {
+        for (body, member) in [
+            (r#"{"name":"a b"}"#, "name"),
+            (r#"{"max_output":0}"#, "max_output"),
+            (r#"{"min_output":101}"#, "min_output"),
+            (r#"{"context_placement":"top"}"#, "context_placement"),
+            (r#"{"groups":[]}"#, "groups"),
+            (r#"{"groups":[[]]}"#, "groups"),
+            (r#"{"groups":[[{"connection_id":1},{"connection_id":1}]]}"#, "twice"),
+            (r#"{"groups":[[{"connection_id":1,"weight":0}]]}"#, "weight"),
+            (r#"{"grups":[]}"#, "grups"),
+        ] {
+            let refused = apply(body).unwrap_err();
+            assert!(refused.contains(member), "{body}: {refused}");
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! The first administrator.
+
+pub(crate) mod complete;
+pub(crate) mod show;
