@@ -14,7 +14,9 @@ BEGIN
     END LOOP;
 
     IF to_regrole('ragmux_edge') IS NOT NULL AND current_user <> 'ragmux_edge' THEN
-        EXECUTE format('GRANT USAGE ON SCHEMA %I TO ragmux_edge', current_schema());
+        IF NOT has_schema_privilege('ragmux_edge', current_schema(), 'USAGE') THEN
+            EXECUTE format('GRANT USAGE ON SCHEMA %I TO ragmux_edge', current_schema());
+        END IF;
         GRANT SELECT ON schema_migrations, config_head, config_changes, model_connections, model_prices,
             embedding_revisions, projects, routes, route_targets, document_stores, project_stores, documents, chunks,
             posting_segments, postings, usage_counters, requests_open, request_logs TO ragmux_edge;
@@ -33,7 +35,9 @@ BEGIN
     END IF;
 
     IF to_regrole('ragmux_backend') IS NOT NULL AND current_user <> 'ragmux_backend' THEN
-        EXECUTE format('GRANT USAGE ON SCHEMA %I TO ragmux_backend', current_schema());
+        IF NOT has_schema_privilege('ragmux_backend', current_schema(), 'USAGE') THEN
+            EXECUTE format('GRANT USAGE ON SCHEMA %I TO ragmux_backend', current_schema());
+        END IF;
         GRANT SELECT, INSERT, UPDATE, DELETE ON
             instance_settings, instances, config_head, config_changes, users, sessions, login_attempts, model_connections,
             model_prices, embedding_revisions, projects, project_members, routes, route_targets, api_keys,

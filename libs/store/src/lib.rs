@@ -19,7 +19,6 @@ mod error;
 pub mod ingest;
 pub mod instances;
 pub mod ledger;
-mod log_days;
 pub mod logins;
 mod pool;
 pub mod prices;

@@ -145,7 +145,10 @@ async fn migrate_on(connection: &mut PgConnection, schema: &str, maintenance: bo
 
 /// Points the transaction at the schema (made if it is missing) and takes the migration lock until its end.
 async fn enter_schema(connection: &mut PgConnection, schema: &str) -> Result<DatabaseFacts, MigrateError> {
-    run(connection, "SET LOCAL lock_timeout = '10s'; SET LOCAL statement_timeout = 0", 0).await?;
+    // A table that is there already is no news; the driver would log the notice.
+    let settings =
+        "SET LOCAL lock_timeout = '10s'; SET LOCAL statement_timeout = 0; SET LOCAL client_min_messages = warning";
+    run(connection, settings, 0).await?;
     sqlx::query(LOCK).bind(schema).execute(&mut *connection).await.map_err(StoreError::from)?;
     let row = sqlx::query(
         "SELECT current_setting('server_version_num')::int, current_setting('server_version'), e.extversion,
