@@ -24,6 +24,7 @@ const READERS: &[Reader] = &[
         format!("{:?}", (Database::read(env), SecretKey::read(env), Logging::read(env), Shutdown::read(env)))
     }),
     ("the edge", |env| format!("{:?}", <edge::Settings as runtime::Settings>::read(env))),
+    ("the admin service", |env| format!("{:?}", <admin::Settings as runtime::Settings>::read(env))),
 ];
 
 /// A line of the file.
