@@ -20,6 +20,7 @@ pub(crate) struct Admin {
     child: Child,
     lines: Arc<Mutex<Vec<Value>>>,
     pub(crate) base: String,
+    pub(crate) grpc: String,
     pub(crate) client: reqwest::Client,
     token: Option<String>,
 }
@@ -71,16 +72,18 @@ impl Admin {
                 kept.lock().unwrap().push(serde_json::from_str(&line).unwrap_or(Value::Null));
             }
         });
-        let address = eventually("the HTTP listener", || {
-            let found = lines.lock().unwrap().iter().find_map(|line| {
-                (line["message"] == "listening" && line["listener"] == "http").then(|| line["address"].clone())
+        let listening = async |name: &str| {
+            let address = eventually("a listener", || {
+                let found = lines.lock().unwrap().iter().find_map(|line| {
+                    (line["message"] == "listening" && line["listener"] == name).then(|| line["address"].clone())
+                });
+                async move { Ok(found) }
             });
-            async move { Ok(found) }
-        })
-        .await?;
+            anyhow::Ok(format!("http://{}", address.await?.as_str().unwrap()))
+        };
+        let (base, grpc) = (listening("http").await?, listening("grpc").await?);
         let client = reqwest::Client::builder().no_proxy().build()?;
-        let base = format!("http://{}", address.as_str().unwrap());
-        Ok(Self { child, lines, base, client, token: None })
+        Ok(Self { child, lines, base, grpc, client, token: None })
     }
 
     /// Starts a process that is ready and signed in as its first administrator.

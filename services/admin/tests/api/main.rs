@@ -14,6 +14,7 @@ mod projects;
 mod rag_stores;
 mod requests;
 mod session;
+mod settings;
 mod setup;
 mod start;
 mod uploads;

@@ -1,6 +1,10 @@
 //! Starting and stopping.
 
 use reqwest::StatusCode;
+use tonic::transport::Endpoint;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
 
 use crate::lab::{Admin, environment, run};
 
@@ -20,6 +24,11 @@ async fn an_empty_database_is_migrated_before_the_service_is_ready() -> anyhow::
     assert!(instances.iter().all(|instance| instance["service"] == "admin"), "{fleet}");
     let health = first.client.get(format!("{}/healthz", first.base)).send().await?;
     assert_eq!(health.status(), StatusCode::OK);
+    let mut health = HealthClient::new(Endpoint::new(first.grpc.clone())?.connect().await?);
+    for service in ["", "admin"] {
+        let answer = health.check(HealthCheckRequest { service: service.to_owned() }).await?.into_inner();
+        assert_eq!(answer.status(), ServingStatus::Serving, "{service:?}");
+    }
     assert_eq!(run(&environment, &["migrate", "--check"]).await?.code, Some(0));
 
     let pool = database.superuser_pool().await?;
@@ -81,6 +90,10 @@ async fn a_process_without_its_database_can_be_seen_to_wait_and_be_stopped() -> 
     assert_eq!(status("/healthz").await?, StatusCode::OK);
     assert_eq!(status("/readyz").await?, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(status("/admin/api/setup").await?, StatusCode::SERVICE_UNAVAILABLE);
+    let mut health = HealthClient::new(Endpoint::new(admin.grpc.clone())?.connect().await?);
+    let answer = health.check(HealthCheckRequest { service: "admin".to_owned() }).await?.into_inner();
+    assert_eq!(answer.status(), ServingStatus::NotServing);
+    drop(health);
     testkit::until("it says what it waits for", async || Ok(admin.logged("waiting for the database"))).await?;
     assert!(admin.stop().await?.success());
     Ok(())
