@@ -40,10 +40,14 @@ impl Dispatcher {
         // Somewhere of its own, so that workers that start together do not all begin with the same stores.
         let mut cursor = StoreId(rand::random_range(0..=1_000));
         loop {
-            tokio::select! {
+            let free = tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
-                more = self.fill(&slots, &mut cursor) => if more { continue },
+                free = free_workers(&slots) => free,
+            };
+            // Not given up half-way: documents of a claim whose answer nobody reads are nobody's until their lease lapses.
+            if self.fill(free, &mut cursor).await {
+                continue;
             }
             tokio::select! {
                 biased;
@@ -56,18 +60,12 @@ impl Dispatcher {
     }
 
     /// Fills the free workers. Returns whether there may be more for the next free one.
-    async fn fill(&self, slots: &Arc<Semaphore>, cursor: &mut StoreId) -> bool {
-        // A document is claimed only for a worker that is free to begin.
-        let Ok(first) = Arc::clone(slots).acquire_owned().await else { return false };
-        let mut permits = vec![first];
-        while let Ok(permit) = Arc::clone(slots).try_acquire_owned() {
-            permits.push(permit);
-        }
-        let wanted = permits.len();
+    async fn fill(&self, free: Vec<OwnedSemaphorePermit>, cursor: &mut StoreId) -> bool {
+        let wanted = free.len();
         match self.claim(wanted, cursor).await {
             Ok((claims, sent)) => {
-                let full = claims.len() == wanted;
-                for (claim, permit) in claims.into_iter().zip(permits) {
+                let full = !claims.is_empty() && claims.len() == wanted;
+                for (claim, permit) in claims.into_iter().zip(free) {
                     self.start(claim, sent, permit);
                 }
                 full
@@ -131,6 +129,15 @@ impl Dispatcher {
             drop(permit);
         });
     }
+}
+
+/// Waits until a worker is free, since a document is claimed only for one that can begin; returns all that are.
+async fn free_workers(slots: &Arc<Semaphore>) -> Vec<OwnedSemaphorePermit> {
+    let mut free: Vec<_> = Arc::clone(slots).acquire_owned().await.into_iter().collect();
+    while let Ok(permit) = Arc::clone(slots).try_acquire_owned() {
+        free.push(permit);
+    }
+    free
 }
 
 /// Wakes the dispatcher at notifications, where sessions can listen. Only a hint: the dispatcher polls as well.
