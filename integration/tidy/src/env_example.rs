@@ -4,11 +4,13 @@
 //! says what it is for.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
 use std::fs;
 use std::path::Path;
 
 use anyhow::Context as _;
-use config::{Database, Env, Logging, SecretKey, Shutdown};
+use config::Env;
+use runtime::Settings;
 
 use crate::{Finding, Workspace};
 
@@ -20,12 +22,15 @@ type Reader = (&'static str, fn(&mut Env) -> String);
 
 /// Everything that reads settings.
 const READERS: &[Reader] = &[
-    ("the sections of libs/config", |env| {
-        format!("{:?}", (Database::read(env), SecretKey::read(env), Logging::read(env), Shutdown::read(env)))
-    }),
-    ("the edge", |env| format!("{:?}", <edge::Settings as runtime::Settings>::read(env))),
-    ("the admin service", |env| format!("{:?}", <admin::Settings as runtime::Settings>::read(env))),
+    ("edge", show::<edge::Settings>),
+    ("ingestion-worker", show::<ingestion_worker::Config>),
+    ("admin", show::<admin::Settings>),
 ];
+
+/// What a service makes of its environment; secrets show themselves as redacted.
+fn show<S: Settings + Debug>(env: &mut Env) -> String {
+    format!("{:?}", S::read(env))
+}
 
 /// A line of the file.
 #[derive(Debug, PartialEq, Eq)]
