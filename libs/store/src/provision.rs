@@ -58,6 +58,23 @@ pub async fn provision(superuser: &Secret, database: &str, password: &Secret) ->
     role_urls(superuser, database, password)
 }
 
+/// Makes the extension in the database behind the URL if the role may; when it may not, the check that comes before any
+/// migration says what is missing and who can make it.
+///
+/// # Errors
+/// When the database cannot be asked at all.
+pub async fn offer_extension(url: &Secret) -> Result<(), StoreError> {
+    let options: PgConnectOptions = url.expose().parse()?;
+    let mut database = options.disable_statement_logging().connect().await?;
+    let made = sqlx::raw_sql("CREATE EXTENSION IF NOT EXISTS vector").execute(&mut database).await;
+    // A close that fails changes nothing about what was committed.
+    let _ = database.close().await;
+    match made.map_err(StoreError::from) {
+        Err(error) if error.is_transient() => Err(error),
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
 /// The three URLs, for a database that is provisioned already.
 ///
 /// # Errors
