@@ -1,11 +1,17 @@
-//! What tests stand on: a database of one's own and waiting by condition.
+//! What tests stand on: a database of one's own, waiting by condition, and an installation of real processes.
 //!
-//! Only tests and `integration` depend on this crate. Everything it starts is real: the pinned PostgreSQL, and a
-//! migrated database with the three roles of an installation for every test.
+//! Only tests and `integration` depend on this crate. Everything it starts is real: the pinned PostgreSQL, a migrated
+//! database with the three roles for every test, the services as processes of the shipped binary ([`Stack`]), and a
+//! scripted upstream that speaks over real sockets.
 
 mod database;
+mod http;
+mod stack;
 mod wait;
 
 pub use database::{database, postgres_program, unmigrated_database};
+pub use domain::ProjectId;
+pub use http::http_client;
+pub use stack::{Admin, Builder, Process, Project, Role, Stack};
 pub use store::testing::{LoggedCall, RoleName, TestDatabase, TierTotals};
 pub use wait::{DEADLINE, eventually, until};
