@@ -7,6 +7,7 @@ use std::fmt::Write;
 
 use domain::{ApiKeyId, InstanceId, NanoUsd, Price, ProjectId, RequestId, Tier};
 use serde::Serialize;
+use serde_json::Value;
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Row};
 use time::OffsetDateTime;
@@ -176,7 +177,7 @@ pub struct Entry {
     pub document_id: Option<i64>,
     /// The client's tags.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub tags: Option<serde_json::Value>,
+    pub tags: Option<Value>,
 }
 
 fn state<S: serde::Serializer>(estimated: &bool, serializer: S) -> Result<S::Ok, S::Error> {
@@ -211,7 +212,8 @@ impl Store {
         write_integers(&mut sql, asks.iter().map(|ask| Some(ask.input_price.0)));
         write_integers(&mut sql, asks.iter().map(|ask| Some(ask.output_price.0)));
         write_integers(&mut sql, asks.iter().map(|ask| Some(ask.fixed_cost.0)));
-        write_texts(&mut sql, asks.iter().map(|ask| ask.details.as_str()));
+        let details: Vec<String> = asks.iter().map(|ask| without_nul(ask.details.clone())).collect();
+        write_texts(&mut sql, details.iter().map(String::as_str));
         sql.push(')');
         let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(self.pool()).await?;
         rows.iter().map(read_admission).collect()
@@ -263,9 +265,36 @@ impl Store {
     }
 }
 
-/// NUL cannot be in a PostgreSQL text; JSON writes it as an escape that jsonb refuses.
+/// The JSON of an entry, fit for jsonb.
 fn json(entry: &Entry) -> String {
-    serde_json::to_string(entry).map(|text| text.replace("\\u0000", "")).unwrap_or_else(|_| "{}".to_owned())
+    without_nul(serde_json::to_string(entry).unwrap_or_else(|_| "{}".to_owned()))
+}
+
+/// PostgreSQL's texts cannot have NUL, and jsonb refuses its escape: whatever a client put into a name, the row is
+/// written.
+fn without_nul(json: String) -> String {
+    if !json.contains("\\u0000") {
+        return json;
+    }
+    // The escape is only one if the backslash before it is not itself escaped, so the values are cleaned, not the text.
+    let Ok(mut value) = serde_json::from_str(&json) else { return json };
+    strip(&mut value);
+    value.to_string()
+}
+
+fn strip(value: &mut Value) {
+    match value {
+        Value::String(text) => text.retain(|c| c != '\0'),
+        Value::Array(items) => items.iter_mut().for_each(strip),
+        Value::Object(members) => {
+            let cleaned = std::mem::take(members).into_iter().map(|(name, mut value)| {
+                strip(&mut value);
+                (name.replace('\0', ""), value)
+            });
+            *members = cleaned.collect();
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
 }
 
 fn write_array<T>(sql: &mut String, kind: &str, items: impl Iterator<Item = T>, write_one: impl Fn(&mut String, T)) {

@@ -292,14 +292,16 @@ async fn the_commit_of_both_calls_waits_for_no_disk() -> anyhow::Result<()> {
 #[tokio::test]
 async fn hostile_text_reaches_the_log_unchanged() -> anyhow::Result<()> {
     let fixture = fixture("").await?;
-    let ask = fixture.ask(None, 1, 64);
+    let details = serde_json::json!({ "operation": "chat", "route": "\0a\\u0000" }).to_string();
+    let ask = Ask { details, ..fixture.ask(None, 1, 64) };
     fixture.admit(std::slice::from_ref(&ask)).await?;
-    let text = "'; DROP TABLE projects; -- \\ \u{1F600} \"\u{0000}";
+    let text = "'; DROP TABLE projects; -- \\u0000 \u{1F600} \"\u{0000}";
     let entry = Entry { status: 200, model: Some(text.to_owned()), ..Entry::default() };
     let settlement = Settlement { request: ask.request, counts: true, tokens: 1, cost: NanoUsd(0), entry };
     fixture.store.settle(&[settlement]).await?;
-    let model: String = sqlx::query_scalar("SELECT model FROM request_logs").fetch_one(&fixture.pool).await?;
-    assert_eq!(model, text.replace('\0', ""));
+    let (model, route): (String, String) =
+        sqlx::query_as("SELECT model, route FROM request_logs").fetch_one(&fixture.pool).await?;
+    assert_eq!((model, route), (text.replace('\0', ""), "a\\u0000".to_owned()));
     Ok(())
 }
 
