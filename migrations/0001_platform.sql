@@ -48,6 +48,14 @@ LANGUAGE sql STABLE AS $$
     SELECT ('x' || left(md5('ragmux:' || current_schema()::text), 8))::bit(32)::integer
 $$;
 
+-- Whether a table of this schema exists, as of now. Unlike to_regclass it reads the catalog with a snapshot of its own:
+-- the answer is right after waiting for an advisory lock, which does not refresh what a session has cached.
+CREATE FUNCTION table_exists(p_table text) RETURNS boolean
+LANGUAGE sql VOLATILE AS $$
+    SELECT EXISTS (SELECT FROM pg_catalog.pg_class
+                    WHERE relname = p_table AND relnamespace = current_schema()::regnamespace)
+$$;
+
 CREATE FUNCTION append_config_change(p_kind text, p_row_id bigint) RETURNS bigint
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE

@@ -70,7 +70,7 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
     PERFORM pg_advisory_xact_lock(advisory_class(), 100000 + p_width);
-    IF to_regclass(format('%I.%I', current_schema(), v_table)) IS NOT NULL THEN
+    IF table_exists(v_table) THEN
         RETURN;
     END IF;
     EXECUTE format(

@@ -134,11 +134,11 @@ BEGIN
         RAISE EXCEPTION 'a log day must lie within the last 400 and the next 31 days, not %', p_day
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    IF to_regclass(format('%I.%I', current_schema(), v_table)) IS NOT NULL THEN
+    IF table_exists(v_table) THEN
         RETURN;
     END IF;
     PERFORM pg_advisory_xact_lock(advisory_class(), 2);
-    IF to_regclass(format('%I.%I', current_schema(), v_table)) IS NOT NULL THEN
+    IF table_exists(v_table) THEN
         RETURN;
     END IF;
     EXECUTE format('CREATE TABLE %I (LIKE request_logs INCLUDING DEFAULTS INCLUDING CONSTRAINTS)', v_table);

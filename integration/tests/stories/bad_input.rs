@@ -14,8 +14,8 @@ async fn refused_uploads_leave_nothing() -> anyhow::Result<()> {
     let program = [b"MZ\x90\x00\x03\x00\x00\x00".as_slice(), &[0; 4096]].concat();
     let large = vec![b'a'; 60 * 1024 * 1024];
     for (name, bytes, status, code) in [
-        ("setup.exe", program.clone(), StatusCode::BAD_REQUEST, Some("unsupported_type")),
-        ("report.pdf", program, StatusCode::BAD_REQUEST, None),
+        ("setup.exe", program.clone(), StatusCode::UNSUPPORTED_MEDIA_TYPE, Some("unsupported_type")),
+        ("report.pdf", program, StatusCode::UNSUPPORTED_MEDIA_TYPE, Some("type_mismatch")),
         ("empty.pdf", Vec::new(), StatusCode::BAD_REQUEST, Some("empty_file")),
         ("large.txt", large, StatusCode::PAYLOAD_TOO_LARGE, None),
     ] {

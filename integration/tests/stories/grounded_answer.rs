@@ -35,7 +35,7 @@ async fn curl_gets_an_answer_from_the_pdf_streamed_and_not() -> anyhow::Result<(
 
     let answer = client::chat(&stack, 0, &project, client::ask_streamed(sample::QUESTION)).await?;
     assert!(names_the_page(answer.headers()["x-ragmux-rag-sources"].to_str()?));
-    assert_eq!(answer.headers()["content-type"], "text/event-stream");
+    assert!(answer.headers()["content-type"].to_str()?.starts_with("text/event-stream"));
     let (streamed, complete) = client::stream_text(&answer.text().await?);
     assert!(complete);
     assert_eq!(streamed, text);

@@ -114,6 +114,16 @@ async fn ten_callers_of_a_new_width_make_one_table() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
+async fn racing_services_make_a_log_day_once() -> anyhow::Result<()> {
+    let database = testkit::database().await?;
+    let stores = (0..8).map(|_| database.store(RoleName::Edge)).collect::<Result<Vec<_>, _>>()?;
+    for day in 0..8 {
+        futures::future::try_join_all(stores.iter().map(|store| store.ensure_log_day(day))).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_log_day_takes_the_rows_that_came_before_it() -> anyhow::Result<()> {
     let database = testkit::database().await?;
     let pool = database.superuser_pool().await?;
