@@ -47,14 +47,13 @@ pub(crate) struct App {
 impl App {
     /// Builds the state. Nothing is asked of the database yet.
     pub(crate) fn new(settings: &Settings, store: Store, vault: Vault, health: Health) -> anyhow::Result<Arc<Self>> {
-        let http = HttpOptions {
-            header_timeout: PROVIDER_PATIENCE,
-            addresses: settings.addresses.clone(),
-            ..HttpOptions::default()
-        };
+        let private = &settings.private_upstreams;
+        let addresses = AddressPolicy::new(private.allow_all, private.hosts.iter().cloned());
+        let http =
+            HttpOptions { header_timeout: PROVIDER_PATIENCE, addresses: addresses.clone(), ..HttpOptions::default() };
         Ok(Arc::new(Self {
             providers: Providers::new(http)?,
-            addresses: settings.addresses.clone(),
+            addresses,
             passwords: Passwords::new()?,
             backlog: Backlog::new(store.clone(), settings.max_pending_documents),
             store,

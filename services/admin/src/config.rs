@@ -3,8 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use config::{Database, Env, Logging, Secret, SecretKey, Shutdown, Size};
-use providers::AddressPolicy;
+use config::{Database, Env, Logging, PrivateUpstreams, Secret, SecretKey, Shutdown, Size};
 use store::logins::LoginLimits;
 
 use crate::auth::policy;
@@ -39,8 +38,8 @@ pub struct Settings {
     pub max_upload: Size,
     /// `MAX_PENDING_DOCUMENTS`: waiting documents at which uploads are refused.
     pub max_pending_documents: i64,
-    /// `ALLOW_PRIVATE_UPSTREAMS` and `PRIVATE_UPSTREAM_ALLOWLIST`: which addresses connections may lead to.
-    pub addresses: AddressPolicy,
+    /// Which addresses connections may lead to.
+    pub private_upstreams: PrivateUpstreams,
 }
 
 /// The administrator that a first start makes.
@@ -80,7 +79,6 @@ impl FirstUser {
 impl runtime::Settings for Settings {
     fn read(env: &mut Env) -> Self {
         let database = Database::read(env);
-        let allow_private = env.flag("ALLOW_PRIVATE_UPSTREAMS", false);
         Self {
             migrate_database: database.with_url_from(env, "MIGRATE_DATABASE_URL"),
             database,
@@ -99,7 +97,7 @@ impl runtime::Settings for Settings {
             },
             max_upload: env.mebibytes("MAX_UPLOAD_MB", 50, 1..=1024),
             max_pending_documents: env.number("MAX_PENDING_DOCUMENTS", 1024, 1..=1_000_000),
-            addresses: AddressPolicy::new(allow_private, env.list("PRIVATE_UPSTREAM_ALLOWLIST")),
+            private_upstreams: PrivateUpstreams::read(env),
         }
     }
 

@@ -264,8 +264,8 @@ fn http_options(settings: &Settings) -> HttpOptions {
         stream_max_duration: settings.stream_max_duration,
         stream_max_bytes: settings.stream_max_bytes.as_bytes(),
         addresses: AddressPolicy::new(
-            settings.allow_private_upstreams,
-            settings.private_upstream_allowlist.iter().cloned(),
+            settings.private_upstreams.allow_all,
+            settings.private_upstreams.hosts.iter().cloned(),
         ),
     }
 }

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use config::{Database, Env, Logging, SecretKey, Shutdown, Size};
+use config::{Database, Env, Logging, PrivateUpstreams, SecretKey, Shutdown, Size};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -33,10 +33,8 @@ pub struct Settings {
     /// `STREAM_COMMIT_AFTER`: after how long a stream's status is sent although the provider has said nothing yet;
     /// zero for never.
     pub stream_commit_after: Duration,
-    /// `ALLOW_PRIVATE_UPSTREAMS`: whether connections may lead to private addresses.
-    pub allow_private_upstreams: bool,
-    /// `PRIVATE_UPSTREAM_ALLOWLIST`: hosts whose address is not checked.
-    pub private_upstream_allowlist: Vec<String>,
+    /// Which addresses connections may lead to.
+    pub private_upstreams: PrivateUpstreams,
 }
 
 impl runtime::Settings for Settings {
@@ -52,8 +50,7 @@ impl runtime::Settings for Settings {
             stream_max_duration: env.duration("STREAM_MAX_DURATION", 30 * MINUTE, SECOND..=24 * HOUR),
             stream_max_bytes: env.mebibytes("STREAM_MAX_BYTES_MB", 256, 1..=65_536),
             stream_commit_after: env.duration("STREAM_COMMIT_AFTER", 15 * SECOND, Duration::ZERO..=HOUR),
-            allow_private_upstreams: env.flag("ALLOW_PRIVATE_UPSTREAMS", false),
-            private_upstream_allowlist: env.list("PRIVATE_UPSTREAM_ALLOWLIST"),
+            private_upstreams: PrivateUpstreams::read(env),
         }
     }
 
@@ -81,7 +78,7 @@ mod tests {
         assert_eq!(settings.health_listen.to_string(), "0.0.0.0:8768");
         assert_eq!(settings.stream_max_bytes, Size::mebibytes(256));
         assert_eq!(settings.stream_commit_after, 15 * SECOND);
-        assert!(!settings.allow_private_upstreams && settings.private_upstream_allowlist.is_empty());
+        assert_eq!(settings.private_upstreams, PrivateUpstreams::default());
     }
 
     #[test]

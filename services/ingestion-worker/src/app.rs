@@ -149,7 +149,10 @@ async fn open_vault(config: &Config, store: &Store) -> anyhow::Result<Vault> {
 fn http_options(config: &Config) -> HttpOptions {
     HttpOptions {
         header_timeout: config.upstream_timeout,
-        addresses: AddressPolicy::new(config.allow_private_upstreams, config.private_upstreams.iter().cloned()),
+        addresses: AddressPolicy::new(
+            config.private_upstreams.allow_all,
+            config.private_upstreams.hosts.iter().cloned(),
+        ),
         ..HttpOptions::default()
     }
 }

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use ::config::{Choice, Database, Env, Logging, SecretKey, Shutdown};
+use ::config::{Choice, Database, Env, Logging, PrivateUpstreams, SecretKey, Shutdown};
 use extract::protocol::SandboxPolicy;
 
 /// All settings of the service.
@@ -35,10 +35,8 @@ pub struct Config {
     pub sandbox: SandboxPolicy,
     /// `UPSTREAM_TIMEOUT`: how long an embedding provider may take to answer.
     pub upstream_timeout: Duration,
-    /// `ALLOW_PRIVATE_UPSTREAMS`: whether providers may be at private addresses.
-    pub allow_private_upstreams: bool,
-    /// `PRIVATE_UPSTREAM_ALLOWLIST`: hosts that may be, all the same.
-    pub private_upstreams: Vec<String>,
+    /// Which addresses providers may be at.
+    pub private_upstreams: PrivateUpstreams,
 }
 
 /// `EXTRACT_SANDBOX` in its own words.
@@ -78,8 +76,7 @@ impl runtime::Settings for Config {
                 Duration::from_secs(300),
                 Duration::from_secs(1)..=Duration::from_secs(3600),
             ),
-            allow_private_upstreams: env.flag("ALLOW_PRIVATE_UPSTREAMS", false),
-            private_upstreams: env.list("PRIVATE_UPSTREAM_ALLOWLIST"),
+            private_upstreams: PrivateUpstreams::read(env),
         }
     }
 
