@@ -34,8 +34,9 @@ async fn edge_and_worker_wait_for_the_schema_whoever_starts_first() -> anyhow::R
     }
     stack.spawn(Role::Admin).await?;
     for (role, name) in [(Role::Admin, "admin"), (Role::Edge, "edge"), (Role::Worker, "ingestion-worker")] {
+        let http = stack.http.clone();
+        stack.nth_mut(role, 0)?.ready(&http).await?;
         let process = stack.nth(role, 0)?;
-        process.ready(&stack.http).await?;
         testkit::until("gRPC health follows", || async {
             Ok(grpc_status(process, name).await? == ServingStatus::Serving)
         })

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 /// How long a condition may take before the test fails: generous, since it costs nothing when all is well.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
-const PAUSE: Duration = Duration::from_millis(20);
+pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 
 /// Waits until the check yields a value.
 ///

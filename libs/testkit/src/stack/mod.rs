@@ -92,8 +92,9 @@ impl Builder {
             }
         }
         if migrated || admins > 0 {
-            for process in &stack.processes {
-                process.ready(&stack.http).await?;
+            let http = stack.http.clone();
+            for process in &mut stack.processes {
+                process.ready(&http).await?;
             }
         }
         Ok(stack)

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use crate::wait::until;
+use crate::wait::{DEADLINE, PAUSE};
 
 /// Which service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,12 +138,19 @@ impl Process {
     /// Waits until it is ready.
     ///
     /// # Errors
-    /// When it does not become so; the end of its log is in the message.
-    pub async fn ready(&self, http: &reqwest::Client) -> anyhow::Result<()> {
-        let waited = until("the service is ready", || async {
-            Ok(self.readiness(http).await?.is_some_and(|(status, _)| status == 200))
-        });
-        waited.await.with_context(|| format!("{:?} says:\n{}", self.role, self.log_tail()))
+    /// When it ends or does not become so; the end of its log is in the message.
+    pub async fn ready(&mut self, http: &reqwest::Client) -> anyhow::Result<()> {
+        let end = Instant::now() + DEADLINE;
+        loop {
+            if self.readiness(http).await?.is_some_and(|(status, _)| status == 200) {
+                return Ok(());
+            }
+            let ended = self.child.try_wait()?.map(|status| format!("ended with {status}"));
+            if let Some(why) = ended.or_else(|| (Instant::now() >= end).then(|| "is not ready".to_owned())) {
+                anyhow::bail!("{:?} {why}:\n{}", self.role, self.log_tail());
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
     }
 
     /// Sends a signal.
