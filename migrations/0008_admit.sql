@@ -102,7 +102,8 @@ BEGIN
         VALUES (p_tier, p_id, 1, v_minute, v_day, v_month) RETURNING * INTO v_row;
         RETURN v_row;
     END IF;
-    IF v_row.minute_start <> v_minute THEN
+    -- Only forward: a clock that steps back must not open a window that was closed, with nothing used in it.
+    IF v_row.minute_start < v_minute THEN
         PERFORM close_window(p_tier, p_id, 'minute', v_row.minute_start, v_row.minute_requests_used,
             v_row.minute_tokens_used, v_row.minute_tokens_excess, v_row.minute_cost_used, v_row.minute_cost_excess);
         v_row.minute_start := v_minute;
@@ -111,7 +112,7 @@ BEGIN
         v_row.minute_cost_used := 0; v_row.minute_cost_held := 0; v_row.minute_cost_excess := 0;
         v_rolled := true;
     END IF;
-    IF v_row.day_start <> v_day THEN
+    IF v_row.day_start < v_day THEN
         PERFORM close_window(p_tier, p_id, 'day', v_row.day_start, v_row.day_requests_used,
             v_row.day_tokens_used, v_row.day_tokens_excess, v_row.day_cost_used, v_row.day_cost_excess);
         v_row.day_start := v_day;
@@ -120,7 +121,7 @@ BEGIN
         v_row.day_cost_used := 0; v_row.day_cost_held := 0; v_row.day_cost_excess := 0;
         v_rolled := true;
     END IF;
-    IF v_row.month_start <> v_month THEN
+    IF v_row.month_start < v_month THEN
         PERFORM close_window(p_tier, p_id, 'month', v_row.month_start, v_row.month_requests_used,
             v_row.month_tokens_used, v_row.month_tokens_excess, v_row.month_cost_used, v_row.month_cost_excess);
         v_row.month_start := v_month;
@@ -134,6 +135,45 @@ BEGIN
     END IF;
     RETURN v_row;
 END $$;
+
+-- Carries what is used and held today and this month into the windows of another time zone, in the transaction that
+-- changes the zone: moving a project or key does not empty its budgets. A trigger, so that no writer can forget it.
+CREATE FUNCTION carry_windows() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+DECLARE
+    v_tier  smallint := CASE TG_TABLE_NAME WHEN 'projects' THEN 1 ELSE 2 END;
+    v_now   timestamptz := clock_timestamp();
+    v_row   tier_state;
+    v_day   timestamptz;
+    v_month timestamptz;
+BEGIN
+    IF NOT EXISTS (SELECT FROM tier_state WHERE tier = v_tier AND id = NEW.id) THEN
+        RETURN NULL;
+    END IF;
+    v_row := tier_at(v_tier, NEW.id, OLD.time_zone, v_now);
+    v_day := v_row.day_start;
+    v_month := v_row.month_start;
+    v_row.day_start := date_trunc('day', v_now, NEW.time_zone);
+    v_row.month_start := date_trunc('month', v_now, NEW.time_zone);
+    PERFORM store_tier(v_row);
+    IF v_tier = 1 THEN
+        UPDATE requests_open SET
+            project_day = CASE WHEN project_day = v_day THEN v_row.day_start ELSE project_day END,
+            project_month = CASE WHEN project_month = v_month THEN v_row.month_start ELSE project_month END
+         WHERE project_id = NEW.id;
+    ELSE
+        UPDATE requests_open SET
+            key_day = CASE WHEN key_day = v_day THEN v_row.day_start ELSE key_day END,
+            key_month = CASE WHEN key_month = v_month THEN v_row.month_start ELSE key_month END
+         WHERE api_key_id = NEW.id AND key_tier;
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER projects_time_zone AFTER UPDATE OF time_zone ON projects
+    FOR EACH ROW WHEN (OLD.time_zone IS DISTINCT FROM NEW.time_zone) EXECUTE FUNCTION carry_windows();
+CREATE TRIGGER api_keys_time_zone AFTER UPDATE OF time_zone ON api_keys
+    FOR EACH ROW WHEN (OLD.time_zone IS DISTINCT FROM NEW.time_zone) EXECUTE FUNCTION carry_windows();
 
 -- Why a key may not be used for a project now, or null. Read after the locks, so that a revocation counts from its
 -- commit on.
@@ -209,6 +249,8 @@ DECLARE
 BEGIN
     -- No row lock here waits for a disk. What makes it durable is the flush that follows a settlement.
     PERFORM set_config('synchronous_commit', 'off', true);
+    -- Who holds a definition row for longer makes this batch unavailable, not late.
+    PERFORM set_config('lock_timeout', '1s', true);
 
     -- Always projects first, then keys, each by id: everything that locks tiers does it in this order.
     SELECT array_agg(DISTINCT p ORDER BY p) INTO v_projects FROM unnest(p_project_ids) p;

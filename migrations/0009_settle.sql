@@ -112,6 +112,7 @@ DECLARE
     v_tier     record;
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
+    PERFORM set_config('lock_timeout', '1s', true);
     SELECT array_agg(DISTINCT project_id), array_agg(DISTINCT api_key_id) FILTER (WHERE key_tier)
       INTO v_projects, v_keys
       FROM requests_open WHERE request_id = ANY (p_request_ids);

@@ -26,6 +26,8 @@ BEGIN
     END LOOP;
     EXECUTE format('GRANT CONNECT, TEMPORARY ON DATABASE %I TO ragmux_owner, ragmux_edge, ragmux_backend',
                    current_database());
+    -- Functions of the owner run with this schema in their search path: nobody else may put anything into it.
+    EXECUTE format('REVOKE CREATE ON SCHEMA %I FROM PUBLIC', current_schema());
     EXECUTE format('GRANT CREATE, USAGE ON SCHEMA %I TO ragmux_owner', current_schema());
     EXECUTE format('GRANT USAGE ON SCHEMA %I TO ragmux_edge, ragmux_backend', current_schema());
 END $$;

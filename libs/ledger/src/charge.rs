@@ -4,7 +4,12 @@ use domain::{NanoUsd, PriceSnapshot};
 
 use crate::call::Ending;
 
-/// Usage as a provider reports it. Figures below zero count as zero.
+/// More than any call can use: a larger report is a provider's fault and must not break the sums of a project.
+const MOST_TOKENS: i64 = 1_000_000_000_000;
+/// A million US dollars, for the same reason.
+const MOST_COST: NanoUsd = NanoUsd(1_000_000_000_000_000);
+
+/// Usage as a provider reports it. Figures below zero count as zero, and none counts above 10¹².
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Prompt tokens, cached and written ones included.
@@ -20,15 +25,16 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// The same with every figure at least zero.
+    /// The same with every figure within its bounds.
     #[must_use]
     pub fn sanitised(self) -> Self {
+        let bounded = |figure: i64| figure.clamp(0, MOST_TOKENS);
         Self {
-            prompt: self.prompt.max(0),
-            completion: self.completion.max(0),
-            cached: self.cached.max(0),
-            cache_write: self.cache_write.max(0),
-            reasoning: self.reasoning.max(0),
+            prompt: bounded(self.prompt),
+            completion: bounded(self.completion),
+            cached: bounded(self.cached),
+            cache_write: bounded(self.cache_write),
+            reasoning: bounded(self.reasoning),
         }
     }
 }
@@ -62,7 +68,7 @@ pub fn charge(
         return Charge {
             counts: true,
             tokens: usage.prompt.saturating_add(usage.completion),
-            cost: prices.cost(usage.prompt, usage.cached, usage.cache_write, usage.completion),
+            cost: prices.cost(usage.prompt, usage.cached, usage.cache_write, usage.completion).min(MOST_COST),
             estimated: false,
         };
     }
@@ -74,7 +80,7 @@ pub fn charge(
         Ending::Complete | Ending::ClientGone | Ending::Cut => Charge {
             counts: true,
             tokens: counted_prompt.saturating_add(delivered),
-            cost: prices.cost(counted_prompt, 0, 0, delivered),
+            cost: prices.cost(counted_prompt, 0, 0, delivered).min(MOST_COST),
             estimated: true,
         },
     }
@@ -123,6 +129,14 @@ mod tests {
         assert_eq!(of(Ending::ClientGone, true, 0, None).tokens, 100);
         let charge = of(Ending::ClientGone, true, 5, None);
         assert_eq!((charge.tokens, charge.cost, charge.estimated), (105, NanoUsd(110), true));
+    }
+
+    #[test]
+    fn an_absurd_report_stays_within_what_sums_can_hold() {
+        let usage = Some(Usage { prompt: i64::MAX, completion: i64::MAX, ..Usage::default() });
+        let dear = PriceSnapshot { output: Price(i64::MAX), ..prices() };
+        let charge = charge(Ending::Complete, true, 0, 0, usage, &dear);
+        assert_eq!((charge.tokens, charge.cost), (2 * MOST_TOKENS, MOST_COST));
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! Lanes of admission: while a statement is in flight, later arrivals gather for the next one.
 
+use domain::InstanceId;
 use store::ledger::{Admission, Ask, Settlement};
 use store::{Store, StoreError};
 use tokio::sync::mpsc::OwnedPermit;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::call::OpenCall;
 use crate::error::LedgerError;
-use crate::service::{Instance, Outcome};
+use crate::service::Outcome;
 
 const BATCH: usize = 64;
 
@@ -22,18 +23,19 @@ pub(crate) struct Waiting {
 ///
 /// The statement runs in this task and not in the caller's future: a caller that is dropped while it waits leaves an
 /// answer that nobody takes, and the [`OpenCall`] in it settles itself.
-pub(crate) async fn run(store: Store, instance: Instance, mut inbox: mpsc::Receiver<Waiting>) {
+pub(crate) async fn run(store: Store, instance: watch::Receiver<InstanceId>, mut inbox: mpsc::Receiver<Waiting>) {
     let mut batch = Vec::with_capacity(BATCH);
     while inbox.recv_many(&mut batch, BATCH).await > 0 {
         // Whoever has left already takes nothing.
         batch.retain(|waiting| !waiting.reply.is_closed());
-        admit(&store, &instance, std::mem::take(&mut batch)).await;
+        let instance = *instance.borrow();
+        admit(&store, instance, std::mem::take(&mut batch)).await;
     }
 }
 
-async fn admit(store: &Store, instance: &Instance, batch: Vec<Waiting>) {
+async fn admit(store: &Store, instance: InstanceId, batch: Vec<Waiting>) {
     let asks: Vec<Ask> = batch.iter().map(|waiting| waiting.ask.clone()).collect();
-    match store.admit(instance.id(), &asks).await {
+    match store.admit(instance, &asks).await {
         Ok(admissions) => {
             for (waiting, admission) in batch.into_iter().zip(admissions) {
                 answer(waiting, admission);
@@ -47,7 +49,7 @@ async fn admit(store: &Store, instance: &Instance, batch: Vec<Waiting>) {
                 "a batch of admissions was refused and is admitted one by one"
             );
             for waiting in batch {
-                match store.admit(instance.id(), std::slice::from_ref(&waiting.ask)).await {
+                match store.admit(instance, std::slice::from_ref(&waiting.ask)).await {
                     Ok(admissions) => {
                         if let Some(admission) = admissions.into_iter().next() {
                             answer(waiting, admission);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use domain::InstanceId;
 use store::Store;
 use store::ledger::{Ask, Denial, Settlement};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -18,16 +18,6 @@ use crate::writer;
 /// Two statements at once keep one project's load from making every other one wait behind it.
 const LANES: usize = 2;
 const LANE_CAPACITY: usize = 1024;
-
-/// Under which instance calls are opened.
-#[derive(Clone)]
-pub(crate) struct Instance(InstanceId);
-
-impl Instance {
-    pub(crate) fn id(&self) -> InstanceId {
-        self.0
-    }
-}
 
 /// The answer to an ask.
 pub enum Outcome {
@@ -57,16 +47,17 @@ pub struct LedgerTasks {
 }
 
 impl Ledger {
-    /// Starts the lanes and the settlement writer of an instance that is registered.
+    /// Starts the lanes and the settlement writer of a registered instance. Calls are opened under the id that `instance`
+    /// has at that moment: a process that was given up by the others goes on under another.
     #[must_use]
-    pub fn start(store: &Store, instance: InstanceId) -> (Self, LedgerTasks) {
+    pub fn start(store: &Store, instance: watch::Receiver<InstanceId>) -> (Self, LedgerTasks) {
         let (settlements, inbox) = mpsc::channel(writer::CAPACITY);
         let (stop_writer, stopped) = oneshot::channel();
         let writer = tokio::spawn(writer::run(store.clone(), inbox, stopped));
         let (senders, lanes) = (0..LANES)
             .map(|_| {
                 let (sender, inbox) = mpsc::channel(LANE_CAPACITY);
-                (sender, tokio::spawn(lane::run(store.clone(), Instance(instance), inbox)))
+                (sender, tokio::spawn(lane::run(store.clone(), instance.clone(), inbox)))
             })
             .unzip::<_, _, Vec<_>, Vec<_>>();
         (Self { lanes: senders.into(), settlements }, LedgerTasks { lanes, writer, stop_writer })
@@ -88,8 +79,7 @@ impl Ledger {
 
 impl LedgerTasks {
     /// Settles everything that is open or waiting, within the budget. Call it when no new call can be admitted any more
-    /// and every [`Ledger`] but the ones in calls has been dropped. Returns whether all was settled; what was not stays
-    /// open in the database and is settled by the orphan rule.
+    /// any more. Returns whether all was settled; what was not stays open in the ledger.
     pub async fn finish(self, budget: Duration) -> bool {
         let _ = self.stop_writer.send(());
         let abort = self.writer.abort_handle();

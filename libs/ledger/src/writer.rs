@@ -45,7 +45,8 @@ async fn write(store: &Store, batch: &mut Vec<Settlement>) {
                 batch.clear();
                 return;
             }
-            Err(error) if error.is_transient() => {
+            // Whatever is not the values' fault passes, however long it takes: nothing is dropped for it.
+            Err(error) if !error.is_about_values() => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     calls = batch.len(),
@@ -77,7 +78,7 @@ async fn write_alone(store: &Store, settlement: Settlement) {
     loop {
         match settle_and_flush(store, &attempt).await {
             Ok(()) => return,
-            Err(error) if error.is_transient() => {
+            Err(error) if !error.is_about_values() => {
                 sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
@@ -92,7 +93,7 @@ async fn write_alone(store: &Store, settlement: Settlement) {
                 tracing::error!(
                     error = &error as &dyn std::error::Error,
                     request_id = request,
-                    "a settlement was refused for good; its hold stays until the orphan rule settles it"
+                    "a settlement was refused for good; its call stays open in the ledger"
                 );
                 return;
             }

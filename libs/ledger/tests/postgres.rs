@@ -21,7 +21,8 @@ async fn start(limits: &str) -> anyhow::Result<(TestDatabase, Payer, Ledger, Led
     let database = testkit::database().await?;
     let project = database.insert_project("p", limits).await?;
     let (key, _) = database.insert_project_key(project).await?;
-    let (ledger, tasks) = Ledger::start(&database.store(RoleName::Edge)?, InstanceId::new());
+    let (ledger, tasks) =
+        Ledger::start(&database.store(RoleName::Edge)?, tokio::sync::watch::channel(InstanceId::new()).1);
     Ok((database, Payer { project, key }, ledger, tasks))
 }
 
@@ -148,5 +149,27 @@ async fn a_denial_says_which_cap() -> anyhow::Result<()> {
         Ok(matches!(ledger.admit(ask(payer, 1, 1)).await?, Outcome::Open(_)))
     })
     .await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_absurd_report_of_usage_does_not_stop_the_project() -> anyhow::Result<()> {
+    let (database, payer, ledger, tasks) = start("tokens_per_month = 1000000").await?;
+    for _ in 0..3 {
+        let Outcome::Open(mut call) = ledger.admit(ask(payer, 1, 1)).await? else { break };
+        call.sent();
+        call.usage(Usage { prompt: i64::MAX, completion: i64::MAX, ..Usage::default() });
+        call.finish(Ending::Complete, 200, None);
+        testkit::until("the call is settled", || async {
+            Ok(database.tier_totals(payer.project).await?.open_rows == 0)
+        })
+        .await?;
+    }
+    let Outcome::Denied(denial) = ledger.admit(ask(payer, 1, 1)).await? else { panic!("the budget is spent") };
+    assert_eq!(denial.code, "budget_monthly");
+    drop(ledger);
+    assert!(tasks.finish(BUDGET).await);
+    let totals = database.tier_totals(payer.project).await?;
+    assert_eq!((totals.day_tokens, totals.day_tokens_held), (totals.logged_tokens, 0));
     Ok(())
 }

@@ -64,6 +64,12 @@ impl StoreError {
         }
     }
 
+    /// Whether the values of the statement are at fault, so that it will never succeed as it is.
+    #[must_use]
+    pub fn is_about_values(&self) -> bool {
+        matches!(self, Self::AlreadyExists { .. } | Self::Referenced { .. } | Self::Invalid { .. })
+    }
+
     /// Whether the same call may succeed later without anybody changing anything.
     #[must_use]
     pub fn is_transient(&self) -> bool {
@@ -92,15 +98,17 @@ impl From<sqlx::Error> for StoreError {
             "23505" => Self::AlreadyExists { constraint },
             "23503" => Self::Referenced { constraint },
             "23514" | "23502" => Self::Invalid { constraint },
-            "22023" | "22003" | "22P05" | "22021" => Self::Invalid { constraint: database.message().to_owned() },
+            code if code.starts_with("22") => Self::Invalid { constraint: database.message().to_owned() },
             "40001" | "40P01" | "55P03" => Self::Conflict,
             "57014" => Self::Timeout { source: Box::new(error) },
-            // Shutdown, crash recovery, starting up, dropped connections, too many connections, a database or role that
-            // does not exist (yet), a server that has turned read-only.
-            "57P01" | "57P02" | "57P03" | "53300" | "3D000" | "28000" | "28P01" | "25006" => {
+            // A database or role that does not exist (yet), a server that has turned read-only, a session that was ended
+            // for idling in a transaction.
+            "3D000" | "28000" | "28P01" | "25006" | "25P03" => Self::Unavailable { source: Box::new(error) },
+            // Dropped connections; a full disk, memory or connection table; shutdown, recovery and start; faults of the
+            // system below. All of it passes, and none of it says anything about the statement.
+            code if ["08", "53", "57P", "58"].iter().any(|class| code.starts_with(class)) => {
                 Self::Unavailable { source: Box::new(error) }
             }
-            code if code.starts_with("08") => Self::Unavailable { source: Box::new(error) },
             _ => Self::Unexpected { source: Box::new(error) },
         }
     }

@@ -34,7 +34,7 @@ pub const SERVICE: Service = Service { name: "edge", version: env!("CARGO_PKG_VE
 /// How long a provider may be silent within an answer.
 const UPSTREAM_IDLE: Duration = Duration::from_secs(5 * 60);
 
-/// For settling what is open; what takes longer is left to the rule for edges that died.
+/// For settling what is open; what takes longer is left open in the ledger.
 const SETTLE: Duration = Duration::from_secs(10);
 
 /// For leaving the instances, the listener of health included.
@@ -163,7 +163,7 @@ impl Parts<'_> {
         let key_ids = vault.key_ids().iter().map(ToString::to_string).collect();
         let identity = Identity { service: self.process.service, addresses, key_ids };
         let membership = Membership::join(store.clone(), self.health.clone(), identity, stop).await?;
-        let (ledger, ledger_tasks) = Ledger::start(store, membership.id());
+        let (ledger, ledger_tasks) = Ledger::start(store, membership.ids());
 
         let opener = vault.clone();
         let open = Arc::new(move |target: &_| open_credential(&opener, target).map_err(|_| CredentialUnreadable));
@@ -239,7 +239,7 @@ impl Running {
         // Every call has ended by now, each with its settlement handed in.
         stages.push_settling("settle", SETTLE, async move |_| {
             if !ledger_tasks.finish(SETTLE).await {
-                tracing::warn!("some calls could not be settled; others settle them when this instance is given up");
+                tracing::warn!("some calls could not be settled and stay open in the ledger");
             }
         });
         stages.push("leave", LEAVE, async move |deadline: Deadline| {

@@ -52,7 +52,7 @@ pub async fn run(process: Process, config: Config) -> anyhow::Result<()> {
         key_ids: vault.key_ids().iter().map(ToString::to_string).collect(),
     };
     let member = Membership::join(store.clone(), health.clone(), identity, &process.stop).await?;
-    let (ledger, ledger_tasks) = Ledger::start(&store, member.id());
+    let (ledger, ledger_tasks) = Ledger::start(&store, member.ids());
     let workshop = Arc::new(Workshop {
         store: store.clone(),
         providers,

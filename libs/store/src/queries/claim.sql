@@ -21,11 +21,11 @@ lapsed AS MATERIALIZED (
      ORDER BY id LIMIT $3 FOR UPDATE SKIP LOCKED
 ),
 due AS MATERIALIZED (
-    SELECT l.position, waiting.id
+    SELECT l.position, waiting.priority, waiting.run_at, waiting.id
       FROM looked_at l
            JOIN document_stores s ON s.id = l.store_id
            CROSS JOIN LATERAL (
-               SELECT d.id FROM documents d
+               SELECT d.priority, d.run_at, d.id FROM documents d
                 WHERE d.status = 'pending' AND d.store_id = l.store_id AND d.run_at <= clock_timestamp()
                 ORDER BY d.priority, d.run_at, d.id
                 LIMIT least($3, CASE WHEN s.max_running = 0 THEN $3 ELSE greatest(0, s.max_running -
@@ -38,7 +38,7 @@ chosen AS MATERIALIZED (
     SELECT id FROM (
         SELECT 0 AS class, 0::bigint AS turn, 0 AS position, id FROM lapsed
         UNION ALL
-        SELECT 1, row_number() OVER (PARTITION BY position ORDER BY id), position, id FROM due
+        SELECT 1, row_number() OVER (PARTITION BY position ORDER BY priority, run_at, id), position, id FROM due
     ) candidates
     ORDER BY class, turn, position LIMIT $3
 ),

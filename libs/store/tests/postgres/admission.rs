@@ -331,3 +331,49 @@ async fn work_of_our_own_meets_budgets_but_no_rate_limit() -> anyhow::Result<()>
     assert_eq!(minute, (30, 1));
     Ok(())
 }
+
+#[tokio::test]
+async fn a_change_of_zone_empties_no_budget_and_loses_no_hold() -> anyhow::Result<()> {
+    let fixture = fixture("tokens_per_month = 1000, tokens_per_day = 1000").await?;
+    let key = fixture.user_key("tokens_per_month = 5000").await?;
+    let (settled, open) = (fixture.ask(Some(key), 300, 100), fixture.ask(Some(key), 300, 100));
+    fixture.admit(&[settled.clone(), open.clone()]).await?;
+    fixture.settle(settled.request, 400, 0).await?;
+    // Far enough apart that the day differs whatever the hour is.
+    for zone in ["Pacific/Kiritimati", "Pacific/Pago_Pago", "UTC"] {
+        sqlx::raw_sql(sqlx::AssertSqlSafe(format!(
+            "UPDATE projects SET time_zone = '{zone}'; UPDATE api_keys SET time_zone = '{zone}' WHERE kind = 'gateway'"
+        )))
+        .execute(&fixture.pool)
+        .await?;
+        let denied = fixture.admit(&[fixture.ask(Some(key), 300, 100)]).await?;
+        let denied = denial(&denied[0]);
+        assert_eq!((denied.code.as_str(), denied.used, denied.held), ("budget_monthly", 400, 400), "{zone}");
+    }
+    fixture.settle(open.request, 350, 0).await?;
+    let rows: Vec<(i64, i64, i64)> = sqlx::query_as(
+        "SELECT month_tokens_used, day_tokens_used, month_tokens_held + day_tokens_held FROM tier_state ORDER BY tier",
+    )
+    .fetch_all(&fixture.pool)
+    .await?;
+    assert_eq!(rows, [(750, 750, 0), (750, 750, 0)]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_clock_that_steps_back_opens_no_closed_window() -> anyhow::Result<()> {
+    let fixture = fixture("tokens_per_day = 1000").await?;
+    let ask = fixture.ask(None, 900, 64);
+    fixture.admit(std::slice::from_ref(&ask)).await?;
+    fixture.settle(ask.request, 964, 0).await?;
+    // To the running row the present is a minute, a day and a month ago.
+    sqlx::raw_sql(
+        "UPDATE tier_state SET minute_start = minute_start + interval '1 minute', day_start = day_start + interval '1 day',
+                               month_start = month_start + interval '1 month'",
+    )
+    .execute(&fixture.pool)
+    .await?;
+    let answers = fixture.admit(&[fixture.ask(None, 900, 64)]).await?;
+    assert_eq!((denial(&answers[0]).code.as_str(), denial(&answers[0]).used), ("budget_daily", 964));
+    Ok(())
+}

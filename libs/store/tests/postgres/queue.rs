@@ -186,6 +186,20 @@ async fn a_claim_takes_from_each_store_in_turn_and_respects_running_caps() -> an
 }
 
 #[tokio::test]
+async fn within_a_store_priority_decides_and_then_age() -> anyhow::Result<()> {
+    let fixture = fixture().await?;
+    let (first, second) = (fixture.add_store("a", 0).await?, fixture.add_store("b", 0).await?);
+    let documents = fixture.add_documents(first, 3).await?;
+    fixture.add_documents(second, 1).await?;
+    sqlx::query("UPDATE documents SET priority = 0 WHERE id = $1").bind(documents[2].0).execute(&fixture.pool).await?;
+    let claimed = fixture.claim("w", StoreId(0), 2).await?;
+    let of_first: Vec<_> = claimed.documents.iter().filter(|claim| claim.store == first).collect();
+    assert_eq!((claimed.documents.len(), of_first.len()), (2, 1));
+    assert_eq!(of_first[0].key.document, documents[2], "the urgent one, although others are older");
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_lapsed_lease_is_claimed_again_and_the_old_claim_can_write_nothing() -> anyhow::Result<()> {
     let fixture = fixture().await?;
     let store = fixture.add_store("s", 0).await?;

@@ -62,6 +62,7 @@ async fn the_edge_role_cannot_read_people_or_make_tables() -> anyhow::Result<()>
         "UPDATE tier_state SET open_calls = 0",
         "DELETE FROM request_logs",
         "SELECT ensure_vector_table(8)",
+        "CREATE FUNCTION cardinality(uuid[]) RETURNS integer LANGUAGE sql AS 'SELECT 1'",
     ] {
         let error = sqlx::raw_sql(statement).execute(&pool).await.unwrap_err();
         let code = error.as_database_error().and_then(|error| error.code()).unwrap_or_default().into_owned();
