@@ -25,6 +25,9 @@ pub enum StartError {
     /// The process could not be entered into the list of instances.
     #[error("the process could not be entered into the list of instances")]
     Register(#[source] StoreError),
+    /// The database refuses what a start needs of it, and waiting will not change that.
+    #[error("the database refuses what the service needs to start")]
+    Refused(#[source] StoreError),
 }
 
 /// What a process cannot start without.
@@ -61,6 +64,44 @@ pub async fn wait_for_database(store: &Store, health: &Health, stop: &Stop) -> R
 /// schema.
 pub async fn wait_for_schema(store: &Store, health: &Health, stop: &Stop) -> Result<(), StartError> {
     Need::Schema.wait(store, health, stop).await
+}
+
+/// Asks the database until it answers: it was there a moment ago, and one that restarts ends no start. Why it does not
+/// answer is logged when that changes, not at each try.
+///
+/// # Errors
+///
+/// [`StartError::Stopped`], or [`StartError::Refused`] for what trying again does not help.
+pub async fn persist<T, F>(stop: &Stop, ask: impl Fn() -> F) -> Result<T, StartError>
+where
+    F: Future<Output = Result<T, StoreError>>,
+{
+    let mut backoff = Backoff::new();
+    let mut told = String::new();
+    loop {
+        let answer = tokio::select! {
+            biased;
+            () = stop.begun() => return Err(StartError::Stopped),
+            answer = ask() => answer,
+        };
+        match answer {
+            Ok(answer) => return Ok(answer),
+            Err(error) if error.is_transient() => {
+                let description = error.to_string();
+                if description != told {
+                    let error: &dyn std::error::Error = &error;
+                    tracing::warn!(error, "the database went away during the start, trying again");
+                    told = description;
+                }
+            }
+            Err(error) => return Err(StartError::Refused(error)),
+        }
+        tokio::select! {
+            biased;
+            () = stop.begun() => return Err(StartError::Stopped),
+            () = tokio::time::sleep(backoff.next()) => {}
+        }
+    }
 }
 
 async fn missing_for_schema(store: &Store, health: &Health) -> Result<Option<Missing>, StartError> {
@@ -150,6 +191,8 @@ impl Missing {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
     use testkit::RoleName;
 
     use super::*;
@@ -200,6 +243,28 @@ mod tests {
             assert!(matches!(waited, Err(StartError::Stopped)), "{waited:?}");
             assert!(!health.report().ready);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_is_asked_until_it_is_answered_refused_or_no_longer_of_use() {
+        let stop = Stop::new();
+        let asked = AtomicU32::new(0);
+        let answer = persist(&stop, || {
+            let times = asked.fetch_add(1, Ordering::Relaxed) + 1;
+            std::future::ready(if times < 5 { Err(StoreError::Conflict) } else { Ok(times) })
+        });
+        assert_eq!(answer.await.unwrap(), 5);
+
+        let refused = persist(&stop, || std::future::ready(Err::<(), _>(StoreError::NotFound))).await;
+        assert!(matches!(refused, Err(StartError::Refused(StoreError::NotFound))), "{refused:?}");
+
+        let stopped = persist(&stop, || {
+            stop.begin();
+            std::future::ready(Err::<(), _>(StoreError::Conflict))
+        });
+        assert!(matches!(stopped.await, Err(StartError::Stopped)));
+        let silent = persist(&stop, std::future::pending::<Result<(), StoreError>>).await;
+        assert!(matches!(silent, Err(StartError::Stopped)), "a question that nobody answers is no reason to stay");
     }
 
     #[tokio::test]

@@ -10,10 +10,10 @@ use ledger::{Ledger, LedgerTasks};
 use providers::{AddressPolicy, HttpOptions, Providers};
 use retrieval::{CredentialUnreadable, Retrieval};
 use runtime::{
-    Cut, Deadline, Health, Identity, Limits, Listener, Membership, Process, Service, Serving, Stages, StartError, Stop,
-    advertised, wait_for_schema,
+    Cut, Deadline, Health, Identity, Limits, Listener, Membership, Process, Service, Serving, Stages, advertised,
+    persist, wait_for_schema,
 };
-use store::{Store, StoreError, schema};
+use store::{Store, schema};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use vault::Vault;
@@ -40,8 +40,8 @@ const SETTLE: Duration = Duration::from_secs(10);
 /// For leaving the instances, the listener of health included.
 const LEAVE: Duration = Duration::from_secs(5);
 
-/// Between tries of a statement that has to succeed before an edge can work.
-const PAUSE: Duration = Duration::from_secs(1);
+/// A wait of a known length ends this long before its deadline.
+const SLACK: Duration = Duration::from_secs(1);
 
 /// An edge whose ports are bound.
 pub struct App {
@@ -185,27 +185,6 @@ impl Parts<'_> {
     }
 }
 
-/// Repeats a question to the database until it is answered: the database was there a moment ago.
-async fn persist<T, F>(stop: &Stop, ask: impl Fn() -> F) -> anyhow::Result<T>
-where
-    F: Future<Output = Result<T, StoreError>>,
-{
-    loop {
-        match ask().await {
-            Ok(answer) => return Ok(answer),
-            Err(error) if error.is_transient() => {
-                let error: &dyn std::error::Error = &error;
-                tracing::warn!(error, "the database is away again, trying on");
-            }
-            Err(error) => return Err(error).context("the database refuses what an edge needs to start"),
-        }
-        tokio::select! {
-            () = stop.begun() => return Err(StartError::Stopped.into()),
-            () = tokio::time::sleep(PAUSE) => {}
-        }
-    }
-}
-
 /// What has to be ended.
 struct Running {
     health: Health,
@@ -227,7 +206,7 @@ impl Running {
         health.draining();
         membership.draining();
         http.ask_to_leave();
-        stages.push("keep serving", delay + PAUSE, move |deadline: Deadline| async move {
+        stages.push("keep serving", delay + SLACK, move |deadline: Deadline| async move {
             tokio::select! {
                 () = tokio::time::sleep(delay) => {}
                 () = deadline.reached() => {}

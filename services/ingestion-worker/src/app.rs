@@ -7,7 +7,9 @@ use std::time::Duration;
 use anyhow::Context;
 use ledger::Ledger;
 use providers::{AddressPolicy, HttpOptions, Providers};
-use runtime::{Health, Identity, Limits, Listener, Membership, Process, Stages, advertised, wait_for_schema};
+use runtime::{
+    Health, Identity, Limits, Listener, Membership, Process, Stages, Stop, advertised, persist, wait_for_schema,
+};
 use store::{Store, schema};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -44,7 +46,7 @@ pub async fn run(process: Process, config: Config) -> anyhow::Result<()> {
 
     let store = Store::new(&config.database, "ragmux ingestion-worker")?;
     wait_for_schema(&store, &health, &process.stop).await?;
-    let vault = open_vault(&config, &store).await?;
+    let vault = open_vault(&config, &store, &process.stop).await?;
     let providers = Providers::new(http_options(&config)).context("the HTTP client cannot be set up")?;
     let identity = Identity {
         service: process.service,
@@ -135,14 +137,14 @@ pub async fn run(process: Process, config: Config) -> anyhow::Result<()> {
 }
 
 /// The key ring, checked against the canary of the database before anything is opened with it.
-async fn open_vault(config: &Config, store: &Store) -> anyhow::Result<Vault> {
+async fn open_vault(config: &Config, store: &Store, stop: &Stop) -> anyhow::Result<Vault> {
     let secret = &config.secret_key;
     let vault = Vault::load(secret.current.as_ref(), secret.previous.as_ref(), &secret.data_dir)?;
     if let Some(warning) = vault.warning() {
         tracing::warn!("{warning}");
     }
-    let stored = store.canary_or_insert(&vault.canary()?).await.context("the canary cannot be read")?;
-    vault.check_canary(&stored)?;
+    let offered = vault.canary()?;
+    vault.check_canary(&persist(stop, || store.canary_or_insert(&offered)).await?)?;
     Ok(vault)
 }
 

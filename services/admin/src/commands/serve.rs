@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use runtime::{
-    Health, Identity, Limits, Listener, Membership, Process, Serving, Stages, StartError, Stop, advertised,
+    Health, Identity, Limits, Listener, Membership, Process, Serving, Stages, Stop, advertised, persist,
     wait_for_schema,
 };
 use store::audit::{Actor, AuditEntry};
-use store::{Store, StoreError, schema};
+use store::{Store, schema};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use vault::Vault;
@@ -19,9 +19,6 @@ use super::migrate::migrate;
 use crate::app::App;
 use crate::config::{FirstUser, Settings};
 use crate::{jobs, stack};
-
-/// Between two tries of a step that needs the database.
-const PAUSE: Duration = Duration::from_millis(500);
 
 /// Budgets of the end, beside the drain.
 const JOBS_END: Duration = Duration::from_secs(5);
@@ -122,40 +119,21 @@ fn load_vault(settings: &Settings) -> anyhow::Result<Vault> {
 /// Makes sure that this process has the key the database was written with, before it touches a credential.
 async fn check_canary(app: &App, stop: &Stop) -> anyhow::Result<()> {
     let offered = app.vault.canary()?;
-    let stored = patiently(stop, async || app.store.canary_or_insert(&offered).await).await?;
+    let stored = persist(stop, || app.store.canary_or_insert(&offered)).await?;
     app.vault.check_canary(&stored)?;
     Ok(())
 }
 
 /// Makes the administrator of the settings if there is nobody. Of many processes at once exactly one does.
 async fn make_first_user(app: &App, first: &FirstUser, stop: &Stop) -> anyhow::Result<()> {
-    if patiently(stop, async || app.store.has_users().await).await? {
+    if persist(stop, || app.store.has_users()).await? {
         return Ok(());
     }
     let hash = app.passwords.hash(first.password.clone()).await?;
     let entry = AuditEntry::new(Actor::named("start"), "setup.complete");
-    let made = patiently(stop, async || app.store.create_first_user(&first.username, &hash, &entry).await).await?;
+    let made = persist(stop, || app.store.create_first_user(&first.username, &hash, &entry)).await?;
     if made.is_some() {
         tracing::info!(username = first.username, "the first administrator was made from ADMIN_USER");
     }
     Ok(())
-}
-
-/// Does something as often as it takes for the database to be there.
-async fn patiently<T>(stop: &Stop, work: impl AsyncFn() -> Result<T, StoreError>) -> anyhow::Result<T> {
-    loop {
-        match work().await {
-            Ok(value) => return Ok(value),
-            Err(error) if error.is_transient() => {
-                let error: &dyn std::error::Error = &error;
-                tracing::warn!(error, "the database went away during the start, trying again");
-            }
-            Err(error) => return Err(error.into()),
-        }
-        tokio::select! {
-            biased;
-            () = stop.begun() => return Err(StartError::Stopped.into()),
-            () = tokio::time::sleep(PAUSE) => {}
-        }
-    }
 }
