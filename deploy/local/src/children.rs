@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::guard::Guard;
 use crate::parent;
-use crate::programs::Program;
+use crate::programs::{OWN_PROGRAM, Program};
 use crate::status::{Board, Running};
 use crate::terminal::say;
 
@@ -168,8 +168,9 @@ impl Keeper {
             Some(line) => Stdio::from(line.try_clone()?),
             None => Stdio::null(),
         };
-        let mut command = Command::new(std::env::current_exe()?);
+        let mut command = Command::new(OWN_PROGRAM);
         command
+            .arg0("ragmux")
             .args(&self.program.arguments)
             .env_clear()
             .envs(&self.program.env)

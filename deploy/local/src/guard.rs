@@ -15,6 +15,7 @@ use pgserver::{Cluster, PgServerError};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
+use crate::programs::OWN_PROGRAM;
 use crate::terminal::complain;
 
 /// The word that makes this program a guard.
@@ -34,7 +35,8 @@ impl Guard {
     /// Starts a guard for the database in `dir`.
     pub(crate) fn start(dir: &Path) -> anyhow::Result<Self> {
         let (end, line) = pipe().context("no pipe can be made")?;
-        let child = Command::new(std::env::current_exe()?)
+        let child = Command::new(OWN_PROGRAM)
+            .arg0("ragmux")
             .arg(COMMAND)
             .arg(dir)
             .env_clear()

@@ -10,6 +10,9 @@ use crate::installation::Installation;
 use crate::ports::Ports;
 use crate::state_dir::StateDir;
 
+/// This very program, even after its file was replaced by a newer build.
+pub(crate) const OWN_PROGRAM: &str = "/proc/self/exe";
+
 /// Longer than the budgets of a service's own stop are in sum (65 s), so that what is killed here hangs.
 const SERVICE_STOP: Duration = Duration::from_secs(70);
 

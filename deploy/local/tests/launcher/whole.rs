@@ -75,6 +75,24 @@ async fn a_start_that_was_killed_is_completed_by_the_next_and_the_data_stays() {
     assert!(!lab.state_dir().exists());
 }
 
+#[test]
+fn a_start_can_be_broken_off_at_any_moment() {
+    let lab = Lab::new();
+    for moment in ["creating the database", "starting edge", "making the project"] {
+        let mut launcher = lab.start(&["up", "--no-sample"]);
+        launcher.until_says(moment);
+        let started = pids(&lab.status());
+        launcher.signal(Signal::INT);
+        assert_eq!(launcher.ended(), Some(0), "{moment}");
+        assert!(!started.into_iter().any(is_running), "{moment}");
+        assert_eq!(lab.status()["state"], "stopped");
+    }
+    let mut launcher = lab.start(&["up", "--no-sample"]);
+    assert!(!key(&launcher.ready()).is_empty());
+    launcher.signal(Signal::INT);
+    assert_eq!(launcher.ended(), Some(0));
+}
+
 #[tokio::test]
 async fn two_installations_run_side_by_side_and_a_service_that_dies_is_started_again() {
     let (one, other) = (Lab::new(), Lab::new());
