@@ -9,6 +9,7 @@
 
 mod advertise;
 mod backoff;
+mod blocking;
 mod health;
 mod healthcheck;
 mod listener;
@@ -20,6 +21,7 @@ mod startup;
 mod stop;
 
 pub use advertise::advertised;
+pub use blocking::{Blocking, BlockingError};
 pub use health::{Follower, Health, Report};
 pub use listener::{BindError, Cut, Drained, Limits, Listener, Serving};
 pub use membership::{Identity, Membership};

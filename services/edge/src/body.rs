@@ -28,10 +28,16 @@ pub(crate) struct Bodies {
     limit: u64,
 }
 
-/// A body that was read, and its part of the memory until it is dropped.
-pub(crate) struct Received {
-    pub(crate) bytes: Bytes,
+/// A body, and its part of the memory.
+struct Body {
+    bytes: Bytes,
     _held: Option<OwnedSemaphorePermit>,
+}
+
+impl AsRef<[u8]> for Body {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 impl Bodies {
@@ -43,8 +49,9 @@ impl Bodies {
         Self { units: Arc::new(Semaphore::new(usize::try_from(together / UNIT).unwrap_or(usize::MAX))), limit }
     }
 
-    /// Reads a body to its end. The listener ends one that stands still.
-    pub(crate) async fn read(&self, request: Request) -> Result<Received, EdgeError> {
+    /// Reads a body to its end. The listener ends one that stands still. The memory is given back when the last clone of
+    /// the bytes is gone: work on them may outlive its call.
+    pub(crate) async fn read(&self, request: Request) -> Result<Bytes, EdgeError> {
         let announced = self.check(request.headers())?;
         let mut held: Option<OwnedSemaphorePermit> = None;
         let mut bytes = BytesMut::with_capacity(announced.min(64 * 1024));
@@ -57,7 +64,7 @@ impl Bodies {
             self.grow(&mut held, length)?;
             bytes.extend_from_slice(&piece);
         }
-        Ok(Received { bytes: bytes.freeze(), _held: held })
+        Ok(Bytes::from_owner(Body { bytes: bytes.freeze(), _held: held }))
     }
 
     /// The length the client announces, 0 when it does not.
@@ -105,18 +112,16 @@ fn broken(error: &axum::Error) -> EdgeError {
 
 #[cfg(test)]
 mod tests {
-    use axum::body::Body;
-
     use super::*;
 
     fn request(bytes: usize) -> Request {
-        Request::new(Body::from(vec![b'x'; bytes]))
+        Request::new(axum::body::Body::from(vec![b'x'; bytes]))
     }
 
     #[tokio::test]
     async fn a_body_over_the_limit_is_refused_announced_or_not() {
         let bodies = Bodies::with(100, 10_000);
-        assert_eq!(bodies.read(request(100)).await.unwrap().bytes.len(), 100);
+        assert_eq!(bodies.read(request(100)).await.unwrap().len(), 100);
         assert!(matches!(bodies.read(request(101)).await, Err(EdgeError::TooLarge { limit_bytes: 100 })));
         let mut announced = request(1);
         announced.headers_mut().insert(CONTENT_LENGTH, 101.into());
@@ -128,7 +133,10 @@ mod tests {
         let bodies = Bodies::with(4096, 4096);
         let first = bodies.read(request(3000)).await.unwrap();
         assert!(matches!(bodies.read(request(2000)).await, Err(EdgeError::Overloaded)));
+        let outlives_its_call = first.clone();
         drop(first);
+        assert!(matches!(bodies.read(request(2000)).await, Err(EdgeError::Overloaded)));
+        drop(outlives_its_call);
         assert!(bodies.read(request(2000)).await.is_ok());
     }
 

@@ -10,6 +10,7 @@ use http::{HeaderMap, StatusCode};
 use ledger::LedgerError;
 use providers::{RequestError, UpstreamError};
 use retrieval::RetrievalError;
+use runtime::BlockingError;
 use store::StoreError;
 use store::ledger::Denial;
 
@@ -97,6 +98,15 @@ impl EdgeError {
 impl From<StoreError> for EdgeError {
     fn from(error: StoreError) -> Self {
         if error.is_transient() { Self::Unavailable(Some(error)) } else { Self::internal(error) }
+    }
+}
+
+impl From<BlockingError> for EdgeError {
+    fn from(error: BlockingError) -> Self {
+        match error {
+            BlockingError::Busy => Self::Overloaded,
+            BlockingError::Broken(_) => Self::internal(error),
+        }
     }
 }
 

@@ -1,14 +1,12 @@
 //! Hashing and checking passwords with argon2id, a few at a time.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use argon2::Argon2;
 use argon2::password_hash::phc::PasswordHash;
 use argon2::password_hash::{PasswordHasher, PasswordVerifier};
 use domain::Secret;
-use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use runtime::{Blocking, BlockingError};
 
 use crate::error::ApiError;
 
@@ -21,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Works on passwords away from the threads that serve.
 #[derive(Clone)]
 pub(crate) struct Passwords {
-    slots: Arc<Semaphore>,
+    blocking: Blocking,
     decoy: Secret,
 }
 
@@ -29,7 +27,7 @@ impl Passwords {
     /// Prepares the hash that names without a user are checked against.
     pub(crate) fn new() -> Result<Self, ApiError> {
         let nobody: [u8; 32] = rand::random();
-        Ok(Self { slots: Arc::new(Semaphore::new(AT_ONCE)), decoy: hash(&nobody)? })
+        Ok(Self { blocking: Blocking::new(AT_ONCE, PATIENCE), decoy: hash(&nobody)? })
     }
 
     /// The hash of a password, in the PHC string format, with a salt of its own.
@@ -52,16 +50,12 @@ impl Passwords {
         Ok(fits && exists)
     }
 
-    /// Runs work when there is room for it. A caller that goes away does not make room: the work goes on to its end.
+    /// Runs work when there is room for it.
     async fn work<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, ApiError> {
-        let slot = timeout(PATIENCE, Arc::clone(&self.slots).acquire_owned()).await.map_err(|_| ApiError::Busy)?;
-        let slot = slot.map_err(ApiError::internal)?;
-        let done = tokio::task::spawn_blocking(move || {
-            let result = work();
-            drop(slot);
-            result
-        });
-        done.await.map_err(ApiError::internal)
+        self.blocking.run(work).await.map_err(|error| match error {
+            BlockingError::Busy => ApiError::Busy,
+            BlockingError::Broken(_) => ApiError::internal(error),
+        })
     }
 }
 

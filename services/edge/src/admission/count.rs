@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use providers::{ChatRequest, Delivered, EmbeddingInput, EmbeddingsRequest};
+use runtime::Blocking;
 use tokens::{Family, count, count_messages, estimate};
-use tokio::sync::Semaphore;
-use tokio::time::timeout;
 
 use crate::error::EdgeError;
 
@@ -23,13 +22,12 @@ const EXACT_DELIVERED_BYTES: usize = 16 * 1024;
 
 /// Counts tokens, a few texts at a time.
 pub(crate) struct TokenCounter {
-    slots: Semaphore,
+    blocking: Blocking,
 }
 
 impl TokenCounter {
     pub(crate) fn new() -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        Self { slots: Semaphore::new(cores) }
+        Self { blocking: Blocking::per_core(PATIENCE) }
     }
 
     /// The tokens of a chat request's texts, and of a text of ours that goes with them.
@@ -75,10 +73,7 @@ impl TokenCounter {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, EdgeError> {
-        let slot = timeout(PATIENCE, self.slots.acquire()).await.map_err(|_| EdgeError::Overloaded)?;
-        let done = tokio::task::spawn_blocking(work).await.map_err(EdgeError::internal)?;
-        drop(slot);
-        Ok(done)
+        Ok(self.blocking.run(work).await?)
     }
 }
 

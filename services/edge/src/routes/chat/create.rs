@@ -4,6 +4,7 @@ use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
+use bytes::Bytes;
 use domain::RequestId;
 use futures::StreamExt;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
@@ -16,7 +17,6 @@ use super::prepare::{Ready, prepare};
 use super::relay::{Relay, connect};
 use crate::admission::{delivered, reported, settle_cut, settle_failed};
 use crate::auth::Caller;
-use crate::body::Received;
 use crate::error::{EdgeError, Failure};
 use crate::routes::request_id::Arrival;
 use crate::state::Shared;
@@ -33,8 +33,8 @@ pub(crate) async fn create(
     request: Request,
 ) -> Result<Response, Failure> {
     let received = edge.bodies.read(request).await?;
-    let request = ChatRequest::parse(&received.bytes).map_err(EdgeError::from)?;
-    let ready = prepare(&edge, &caller, id, accepted, &received.bytes, &request).await?;
+    let request = ChatRequest::parse(&received).map_err(EdgeError::from)?;
+    let ready = prepare(&edge, &caller, id, accepted, &received, &request).await?;
     if ready.upstream.stream { stream(edge, ready, received).await } else { whole(&edge, ready).await }
 }
 
@@ -76,7 +76,7 @@ fn json(answer: ChatAnswer, headers: HeaderMap) -> Response {
     response
 }
 
-async fn stream(edge: Shared, ready: Ready, received: Received) -> Result<Response, Failure> {
+async fn stream(edge: Shared, ready: Ready, received: Bytes) -> Result<Response, Failure> {
     let Ready { id, mut call, mut headers, connection, upstream, family, member, public_model } = ready;
     call.sent();
     let mut connecting = connect(&edge, connection, upstream, received);

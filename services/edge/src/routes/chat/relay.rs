@@ -18,7 +18,6 @@ use tokio::time::{Instant, sleep_until};
 
 use super::create::made;
 use crate::admission::{delivered, reported, settle_failed};
-use crate::body::Received;
 use crate::error::EdgeError;
 use crate::grounding::sources_chunk;
 use crate::rescue::openai_error;
@@ -38,7 +37,7 @@ pub(super) fn connect(
     edge: &Arc<Edge>,
     connection: Arc<Connection>,
     upstream: ChatCall,
-    received: Received,
+    received: Bytes,
 ) -> Connecting {
     let providers = edge.providers.clone();
     let mut attempts = Attempts::until(Instant::now() + edge.call_limit);

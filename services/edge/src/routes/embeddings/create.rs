@@ -27,14 +27,14 @@ pub(crate) async fn create(
     request: Request,
 ) -> Result<Response, Failure> {
     let received = edge.bodies.read(request).await?;
-    let request = EmbeddingsRequest::parse(&received.bytes).map_err(EdgeError::from)?;
+    let request = EmbeddingsRequest::parse(&received).map_err(EdgeError::from)?;
     let project = edge.catalog.project(caller.project).await?;
     let chosen = project.choose(&request.model, &caller)?;
     let target = chosen.route.target()?;
     let connection = target.connection()?;
     let prices = edge.catalog.prices().await?;
     let hold_prices = project.hold_prices(&chosen.route, &prices)?;
-    let counted = edge.counter.embeddings(Family::of(&target.model), &received.bytes, &request).await?;
+    let counted = edge.counter.embeddings(Family::of(&target.model), &received, &request).await?;
     let claim = Claim {
         request: id,
         accepted,

@@ -60,7 +60,7 @@ pub(crate) async fn create(
     request: Request,
 ) -> Result<Response, Failure> {
     let received = edge.bodies.read(request).await?;
-    let question = read(&received.bytes)?;
+    let question = read(&received)?;
     let project = edge.catalog.project(caller.project).await?;
     let store = project.store.ok_or(EdgeError::NoStore)?;
     let plan = Plan { store, query: cut(&question.query), top_k: top_k(&project, question.top_k) };
