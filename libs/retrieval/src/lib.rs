@@ -4,15 +4,18 @@
 //! they found; a leg that fails is left out. [`analyzer`] is the one place where text becomes terms: the worker calls it
 //! (through [`index`]) for chunks, searches call it for queries, and the database stores what it says. [`bm25`] and
 //! [`fusion`] are pure arithmetic over what the store answers. [`context`] fences the passages for the prompt.
+//! [`connection()`] stands here because no crate below knows both the store's targets and the providers' connections.
 
 pub mod analyzer;
 pub mod bm25;
+mod connection;
 pub mod context;
 pub mod fusion;
 pub mod index;
 mod legs;
 mod search;
 
+pub use connection::{AddressUnreadable, connection};
 pub use search::{
     CredentialUnreadable, EmbeddingUse, Hit, OpenCredential, Retrieval, RetrievalError, Retrieved, Search,
 };

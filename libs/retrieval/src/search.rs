@@ -56,8 +56,6 @@ pub struct Retrieved {
     pub hits: Vec<Hit>,
     /// Legs that failed or ran out of time and were left out: `lexical`, `vector`.
     pub degraded: Vec<&'static str>,
-    /// What embedding the query used, if it was embedded.
-    pub embedding: Option<EmbeddingUse>,
 }
 
 /// One passage and how it was found.
@@ -75,7 +73,7 @@ pub struct Hit {
     pub distance: Option<f64>,
 }
 
-/// A call to an embedding provider, for the ledger.
+/// A call to an embedding provider that has to be paid, for the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EmbeddingUse {
     /// The connection that was called.
@@ -127,9 +125,16 @@ impl Retrieval {
     /// Finds the passages of a store that answer a question best. A leg that fails is left out and named in
     /// [`Retrieved::degraded`].
     ///
+    /// `owed` hears what embedding the query used as soon as the provider has answered, so that it is known however the
+    /// search ends: with an error, or dropped.
+    ///
     /// # Errors
     /// [`RetrievalError`]; a provider that is away is not one of them.
-    pub async fn search(&self, search: &Search<'_>) -> Result<Retrieved, RetrievalError> {
+    pub async fn search(
+        &self,
+        search: &Search<'_>,
+        owed: &mut (dyn FnMut(EmbeddingUse) + Send),
+    ) -> Result<Retrieved, RetrievalError> {
         let settings = self
             .store
             .find_search_settings(search.store)
@@ -142,7 +147,7 @@ impl Retrieval {
         let tuning = tuning(&settings);
         let (lexical, vector) = tokio::join!(
             timeout(LEXICAL_DEADLINE, lexical::find(&self.store, &settings, search.query, CANDIDATES)),
-            timeout(VECTOR_DEADLINE, vector::find(self, &settings, search.query, CANDIDATES)),
+            timeout(VECTOR_DEADLINE, vector::find(self, &settings, search.query, CANDIDATES, owed)),
         );
         let mut found = Retrieved::default();
         let lexical = lexical.unwrap_or_else(|_| Err("it took too long".to_owned())).unwrap_or_else(|reason| {
@@ -153,18 +158,17 @@ impl Retrieval {
         let vector = vector.unwrap_or_else(|_| Err("it took too long".to_owned())).unwrap_or_else(|reason| {
             tracing::warn!(store = search.store.0, reason, "the vector leg of a search was left out");
             found.degraded.push("vector");
-            vector::Found::default()
+            Vec::new()
         });
         if found.degraded.len() == 2 {
             return Err(RetrievalError::AllLegsFailed);
         }
-        found.embedding = vector.used;
-        let distances: HashMap<ChunkId, f64> = vector.hits.iter().map(|hit| (hit.chunk, hit.distance)).collect();
+        let distances: HashMap<ChunkId, f64> = vector.iter().map(|hit| (hit.chunk, hit.distance)).collect();
         let near = |distance: f64| tuning.max_distance.is_none_or(|most| distance <= most);
         let fused = fusion::fuse(&[
             Leg {
                 weight: tuning.vector_weight,
-                ranked: vector.hits.iter().filter(|hit| near(hit.distance)).map(|hit| hit.chunk).collect(),
+                ranked: vector.iter().filter(|hit| near(hit.distance)).map(|hit| hit.chunk).collect(),
             },
             Leg { weight: tuning.lexical_weight, ranked: lexical },
         ]);

@@ -6,7 +6,7 @@ use domain::{NanoUsd, StoreId};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use ledger::{OpenCall, PriceBook};
 use providers::ChatRequest;
-use retrieval::{Hit, Retrieval, Retrieved, Search};
+use retrieval::{EmbeddingUse, Hit, Retrieval, Retrieved, Search};
 use tokens::Family;
 use unicode_segmentation::UnicodeSegmentation;
 
@@ -100,20 +100,23 @@ impl Grounding {
         Self { retrieval }
     }
 
-    /// Searches and charges what the search cost to the call.
+    /// Searches and charges what the search cost to the call, however it ends. With what was found come the tokens of
+    /// the query's embedding.
     pub(crate) async fn search(
         &self,
         plan: &Plan,
         prices: &PriceBook,
         call: &mut OpenCall,
-    ) -> Result<Retrieved, EdgeError> {
+    ) -> Result<(Retrieved, i64), EdgeError> {
         let search = Search { store: plan.store, query: &plan.query, top_k: plan.top_k };
-        let found = self.retrieval.search(&search).await?;
-        if let Some(used) = &found.embedding {
+        let mut tokens = 0_i64;
+        let mut owed = |used: EmbeddingUse| {
             let (snapshot, _) = prices.price(used.provider, &used.model);
             call.add_side_charge(used.tokens, snapshot.cost(used.tokens, 0, 0, 0));
-        }
-        Ok(found)
+            tokens = tokens.saturating_add(used.tokens);
+        };
+        let found = self.retrieval.search(&search, &mut owed).await?;
+        Ok((found, tokens))
     }
 
     /// Grounds a chat. A search that fails leaves the chat without passages.
@@ -127,7 +130,7 @@ impl Grounding {
         call: &mut OpenCall,
     ) -> Grounded {
         let grounded = async {
-            let found = self.search(plan, prices, call).await?;
+            let (found, _) = self.search(plan, prices, call).await?;
             let budget = usize::try_from(budget).unwrap_or(0);
             let (hits, context) = counter
                 .work(move || {

@@ -117,6 +117,16 @@ impl TestDatabase {
         Ok(RouteId(id))
     }
 
+    /// Takes an edge's right to read a table away, so that what reads it fails.
+    ///
+    /// # Errors
+    /// As for any statement.
+    pub async fn hide_from_edges(&self, table: &str) -> anyhow::Result<()> {
+        let sql = format!("REVOKE ALL ON {table} FROM ragmux_edge");
+        self.with_pool(|pool| async move { sqlx::query(AssertSqlSafe(sql)).execute(&pool).await }).await?;
+        Ok(())
+    }
+
     /// Changes a project (`column = value, …`) as the admin service would: the change is logged with it.
     ///
     /// # Errors

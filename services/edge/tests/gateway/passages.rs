@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use store::ingest::{Finish, NewChunk};
 use store::queue::ClaimRequest;
 use testkit::{RoleName, until};
-use upstream::{Behaviour, Script, ScriptedError};
+use upstream::{Behaviour, Raw, Script, ScriptedError};
 
 use crate::stream::{content, events};
 use crate::world::{CHAT, World, body_of, error_of, header};
@@ -199,5 +199,38 @@ async fn an_embedding_provider_that_is_down_does_not_end_chats() -> anyhow::Resu
     assert!(answer.status() == 200 && hits > 0, "words still find something");
     let body = body_of(edge.post("/v1/retrieve", &json!({ "query": QUESTION })).send().await?, 200).await;
     assert_eq!(body["degraded"], json!(["vector"]));
+    edge.stop().await
+}
+
+#[tokio::test]
+async fn an_embedding_that_was_paid_is_charged_although_the_search_fails() -> anyhow::Result<()> {
+    let (world, _) = world().await?;
+    world.database.insert_price("demo-embed", 1_000_000_000, 0).await?;
+    let edge = world.edge().await?;
+    let narrow = json!({
+        "object": "list",
+        "data": [{ "object": "embedding", "index": 0, "embedding": [0.6, 0.8] }],
+        "usage": { "prompt_tokens": 9, "total_tokens": 9 },
+    });
+    let raw = Raw { status: 200, content_type: "application/json".to_owned(), body: narrow.to_string() };
+    let narrow = Behaviour { raw: Some(raw), ..Behaviour::default() };
+    world.upstream.script(Script { path: "/v1/embeddings".to_owned(), default: Some(narrow), ..Script::default() });
+    let ask = json!({ "query": QUESTION });
+    let body = body_of(edge.post("/v1/retrieve", &ask).send().await?, 200).await;
+    assert_eq!((&body["degraded"], &body["usage"]["prompt_tokens"]), (&json!(["vector"]), &json!(9)));
+    let logged = world.the_logged_call().await?;
+    assert_eq!((logged.charged_tokens, logged.charged_cost), (9, 9000), "one leg failed");
+
+    world.database.hide_from_edges("postings").await?;
+    let told = error_of(edge.post("/v1/retrieve", &ask).send().await?).await;
+    assert!(told.0 >= 500, "{told:?}");
+    let answer = edge.post(CHAT, &question(json!({}))).send().await?;
+    assert_eq!((answer.status().as_u16(), header(&answer, "x-ragmux-rag-hits")), (200, Some("0")));
+    let logged = world.logged(3).await?;
+    let failed = logged.iter().find(|call| call.status >= 500).unwrap();
+    assert_eq!((failed.charged_requests, failed.charged_tokens, failed.charged_cost), (0, 9, 9000), "both legs failed");
+    let chat = logged.iter().find(|call| call.operation == "chat").unwrap();
+    let reported = chat.prompt_tokens.unwrap() + chat.completion_tokens.unwrap();
+    assert_eq!((chat.charged_tokens - reported, chat.charged_cost), (9, 9000));
     edge.stop().await
 }

@@ -89,7 +89,7 @@ pub(crate) async fn create(
         found = edge.grounding.search(&plan, &prices, &mut call) => found,
         () = edge.cut.ordered() => return Err(Failure::with(settle_cut(*call), headers)),
     };
-    let found = match found {
+    let (found, tokens) = match found {
         Ok(found) => found,
         Err(error) => {
             let (status, code) = {
@@ -100,7 +100,6 @@ pub(crate) async fn create(
             return Err(Failure::with(error, headers));
         }
     };
-    let tokens = found.embedding.as_ref().map_or(0, |used| used.tokens);
     call.entry_mut().rag_hits = i32::try_from(found.hits.len()).ok();
     // What the search used is a charge beside the call's own, which is nothing.
     call.usage(ledger::Usage::default());
