@@ -6,6 +6,7 @@ use time::OffsetDateTime;
 use vault::{OpenError, Place, Vault};
 
 use crate::audit::AuditEntry;
+use crate::targets::UpstreamTarget;
 use crate::{Store, StoreError};
 
 /// What people set of a connection, its credential apart.
@@ -46,7 +47,15 @@ impl ModelConnection {
     /// # Errors
     /// [`OpenError`] when it was sealed with a key that the vault does not hold, or for another row.
     pub fn open_credential(&self, vault: &Vault) -> Result<Option<Secret>, OpenError> {
-        self.credential_sealed.as_deref().map(|sealed| vault.open(&credential_place(self.id), sealed)).transpose()
+        open(self.id, self.credential_sealed.as_deref(), vault)
+    }
+
+    /// The connection as the services that call it know it; `None` for a provider this build does not know.
+    #[must_use]
+    pub fn target(&self) -> Option<UpstreamTarget> {
+        let ConnectionSettings { provider_type, base_url, model_name, .. } = &self.settings;
+        let sealed = self.credential_sealed.clone();
+        UpstreamTarget::new(self.id.0, provider_type, base_url.clone(), model_name.clone(), sealed)
     }
 }
 
@@ -62,8 +71,7 @@ pub enum CredentialChange {
 }
 
 /// The place that a connection's credential is sealed for.
-#[must_use]
-pub fn credential_place(id: ConnectionId) -> Place {
+fn credential_place(id: ConnectionId) -> Place {
     Place::new("model_connections", id, "credential_sealed")
 }
 
@@ -229,6 +237,11 @@ impl Store {
         .await?;
         deleted.map(|_| ()).ok_or(StoreError::NotFound)
     }
+}
+
+/// Opens a connection's credential, if it has one.
+pub(crate) fn open(id: ConnectionId, sealed: Option<&[u8]>, vault: &Vault) -> Result<Option<Secret>, OpenError> {
+    sealed.map(|sealed| vault.open(&credential_place(id), sealed)).transpose()
 }
 
 fn seal(id: ConnectionId, credential: Option<&Secret>, vault: &Vault) -> Result<Option<Vec<u8>>, StoreError> {

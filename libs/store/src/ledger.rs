@@ -15,6 +15,9 @@ use uuid::Uuid;
 
 use crate::{Store, StoreError};
 
+/// How many days the request log is ready for, beside today.
+const LOG_DAYS_AHEAD: i32 = 7;
+
 /// What a call asks the ledger for. The prices are the dearest of all targets that may answer.
 #[derive(Clone, Debug)]
 pub struct Ask {
@@ -250,6 +253,20 @@ impl Store {
     /// As for any statement.
     pub async fn flush(&self) -> Result<(), StoreError> {
         sqlx::raw_sql("SELECT pg_logical_emit_message(true, 'ragmux', '')").execute(self.pool()).await?;
+        Ok(())
+    }
+
+    /// Makes the log partitions of today (UTC) and the next seven days, as far as they are missing. Any number of
+    /// processes may do this at once. Rows of a day that is missing go to the default partition, so a failure loses
+    /// nothing.
+    ///
+    /// # Errors
+    /// As for any statement.
+    pub async fn ensure_log_days_ahead(&self) -> Result<(), StoreError> {
+        // One statement each: a transaction over all of them would hold the log's lock for all of them.
+        for day in 0..=LOG_DAYS_AHEAD {
+            self.ensure_log_day(day).await?;
+        }
         Ok(())
     }
 

@@ -1,7 +1,9 @@
 //! Where a model is, as the services that call it need to know.
 
 use domain::{ConnectionId, ProviderType, Secret};
-use vault::{OpenError, Place, Vault};
+use vault::{OpenError, Vault};
+
+use crate::connections;
 
 /// A connection's address and sealed credential.
 #[derive(Clone, Debug)]
@@ -25,8 +27,7 @@ impl UpstreamTarget {
     /// # Errors
     /// When it was sealed with a key this process does not have, or for another place.
     pub fn open_credential(&self, vault: &Vault) -> Result<Option<Secret>, OpenError> {
-        let place = Place::new("model_connections", self.connection.0, "credential_sealed");
-        self.credential_sealed.as_deref().map(|sealed| vault.open(&place, sealed)).transpose()
+        connections::open(self.connection, self.credential_sealed.as_deref(), vault)
     }
 
     /// A target of the columns that hold it; `None` for a provider this build does not know.

@@ -157,7 +157,7 @@ impl Parts<'_> {
         wait_for_schema(store, self.health, stop).await?;
         let offered = vault.canary()?;
         vault.check_canary(&persist(stop, || store.canary_or_insert(&offered)).await?)?;
-        persist(stop, || log_days::ensure(store)).await?;
+        persist(stop, || store.ensure_log_days_ahead()).await?;
         // Before anything is kept: whatever changes from here on is heard of.
         let from = persist(stop, || store.config_sequence()).await?;
         let key_ids = vault.key_ids().iter().map(ToString::to_string).collect();

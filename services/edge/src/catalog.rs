@@ -10,8 +10,7 @@ use ledger::PriceBook;
 use providers::Connection;
 use store::Store;
 use store::targets::UpstreamTarget;
-use url::Url;
-use vault::{Place, Vault};
+use vault::Vault;
 
 use crate::cache::Kept;
 use crate::error::EdgeError;
@@ -81,9 +80,7 @@ impl Catalog {
 
 /// Opens the credential of a connection, if it has one.
 pub(crate) fn open_credential(vault: &Vault, target: &UpstreamTarget) -> Result<Option<Secret>, Unusable> {
-    let place = Place::new("model_connections", target.connection, "credential_sealed");
-    let opened = target.credential_sealed.as_deref().map(|sealed| vault.open(&place, sealed)).transpose();
-    opened.map_err(|error| {
+    target.open_credential(vault).map_err(|error| {
         let error: &dyn std::error::Error = &error;
         tracing::warn!(error, connection_id = target.connection.0, "a credential cannot be opened");
         Unusable::Credential
@@ -93,16 +90,9 @@ pub(crate) fn open_credential(vault: &Vault, target: &UpstreamTarget) -> Result<
 /// Makes a connection of what the database holds.
 fn connect(vault: &Vault, target: &UpstreamTarget) -> Result<Connection, Unusable> {
     let credential = open_credential(vault, target)?;
-    let base_url = Url::parse(&target.base_url).map_err(|error| {
+    retrieval::connection(target, credential).map_err(|error| {
         let error: &dyn std::error::Error = &error;
         tracing::warn!(error, connection_id = target.connection.0, "a connection has no usable base URL");
         Unusable::Address
-    })?;
-    Ok(Connection {
-        id: target.connection,
-        provider: target.provider,
-        base_url,
-        credential,
-        model: target.model.clone(),
     })
 }

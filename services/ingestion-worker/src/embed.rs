@@ -11,7 +11,6 @@ use store::ingest::IngestSettings;
 use store::ledger::Ask;
 use store::queue::ClaimKey;
 use tokio::time::Instant;
-use url::Url;
 use vault::Vault;
 
 use crate::job::JobEnd;
@@ -61,15 +60,9 @@ impl<'a> Embedder<'a> {
             );
             JobEnd::Failed(DocumentFailure::CredentialUnreadable)
         })?;
-        let base_url = Url::parse(&target.base_url).map_err(|_| JobEnd::Failed(DocumentFailure::EmbeddingRejected))?;
+        let connection = retrieval::connection(target, credential)
+            .map_err(|_| JobEnd::Failed(DocumentFailure::EmbeddingRejected))?;
         let prices = PriceBook::new(store.list_model_prices().await.map_err(JobEnd::from)?);
-        let connection = Connection {
-            id: target.connection,
-            provider: target.provider,
-            base_url,
-            credential,
-            model: target.model.clone(),
-        };
         Ok(Self { store, providers, ledger, settings, connection, key, prices, tokens: 0, cost: NanoUsd::ZERO })
     }
 

@@ -82,6 +82,9 @@ async fn a_credential_opens_at_its_own_row_only() -> anyhow::Result<()> {
     let other = store.create_connection(&connection("b"), None, &vault, &entry("model.create")).await?;
     let read = store.find_connection(id).await?.unwrap();
     assert_eq!(read.open_credential(&vault)?.unwrap().expose(), "sk-upstream");
+    let target = read.target().unwrap();
+    assert_eq!((target.connection, &target.base_url), (id, &read.settings.base_url));
+    assert_eq!(target.open_credential(&vault)?.unwrap().expose(), "sk-upstream");
 
     let pool = database.superuser_pool().await?;
     sqlx::query("UPDATE model_connections SET credential_sealed = $1 WHERE id = $2")

@@ -14,9 +14,6 @@ const EVERY: Duration = Duration::from_secs(3600);
 /// After a pass that failed.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// How many days the request log is ready for, beside today.
-const LOG_DAYS_AHEAD: i32 = 7;
-
 /// Blobs removed by one statement: each may have hundreds of parts.
 const SWEEP_BATCH: u64 = 100;
 
@@ -42,9 +39,7 @@ pub(crate) async fn run(app: Arc<App>, stop: CancellationToken) {
 }
 
 async fn pass(app: &App) -> Result<(), StoreError> {
-    for day in 0..=LOG_DAYS_AHEAD {
-        app.store.ensure_log_day(day).await?;
-    }
+    app.store.ensure_log_days_ahead().await?;
     let sessions = app.store.delete_expired_sessions().await?;
     let attempts = app.store.delete_old_login_attempts().await?;
     let mut blobs = 0;

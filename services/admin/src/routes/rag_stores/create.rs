@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use domain::ProviderType;
 use http::StatusCode;
-use providers::{Attempts, Connection, validate_base_url};
+use providers::{Attempts, validate_base_url};
 use serde_json::json;
 use store::connections::ModelConnection;
 use store::document_stores::{NewDocumentStore, StoreSettings};
@@ -70,18 +69,14 @@ pub(crate) async fn handle(
 }
 
 async fn probe_width(app: &App, stored: &ModelConnection) -> Result<i32, ApiError> {
-    let settings = &stored.settings;
-    let provider = ProviderType::parse(&settings.provider_type)
+    let target = stored
+        .target()
         .ok_or_else(|| ApiError::invalid("embedding_connection_id: this version does not know its provider type"))?;
-    let base_url = validate_base_url(&settings.base_url, provider, &app.addresses)
+    // The rules may have become stricter since it was stored.
+    validate_base_url(&target.base_url, target.provider, &app.addresses)
         .map_err(|error| ApiError::invalid(format!("embedding_connection_id: {error}")))?;
-    let connection = Connection {
-        id: stored.id,
-        provider,
-        base_url,
-        credential: stored.open_credential(&app.vault).map_err(|_| ApiError::CredentialUnreadable)?,
-        model: settings.model_name.clone(),
-    };
+    let credential = target.open_credential(&app.vault).map_err(|_| ApiError::CredentialUnreadable)?;
+    let connection = retrieval::connection(&target, credential).map_err(ApiError::internal)?;
     let mut attempts = Attempts::until(Instant::now() + PROVIDER_PATIENCE);
     let answer = app.providers.embed(&connection, &[PROBE.to_owned()], None, &mut attempts).await?;
     let width = answer.vectors.first().map_or(0, Vec::len);
