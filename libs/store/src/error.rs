@@ -98,7 +98,7 @@ impl From<sqlx::Error> for StoreError {
             "23505" => Self::AlreadyExists { constraint },
             "23503" => Self::Referenced { constraint },
             "23514" | "23502" => Self::Invalid { constraint },
-            code if code.starts_with("22") => Self::Invalid { constraint: database.message().to_owned() },
+            code if code.starts_with("22") => Self::Invalid { constraint: "its type".to_owned() },
             "40001" | "40P01" | "55P03" => Self::Conflict,
             "57014" => Self::Timeout { source: Box::new(error) },
             // A database or role that does not exist (yet), a server that has turned read-only, a session that was ended
