@@ -10,6 +10,7 @@ use domain::Secret;
 use pgserver::{Cluster, ClusterOptions, Home, PgServerError};
 use store::{Store, StoreError, provision, schema};
 use tokio::time::{Instant, sleep};
+use url::Url;
 
 use crate::guard::Guard;
 use crate::ports::Ports;
@@ -143,25 +144,36 @@ impl Server {
     }
 }
 
-/// The database of the environment, if it names one: one role stands for all three.
+/// A database that is there already. One role stands for all three.
+pub(crate) struct Foreign {
+    pub(crate) settings: config::Database,
+    pub(crate) urls: Urls,
+    /// Host, port and name.
+    pub(crate) place: String,
+}
+
+/// The database of the environment, if it names one.
 ///
 /// # Errors
 ///
 /// One sentence when it cannot be used.
-pub(crate) async fn from_environment() -> anyhow::Result<Option<(config::Database, Urls)>> {
+pub(crate) async fn from_environment() -> anyhow::Result<Option<Foreign>> {
     let is_set = |key: &str| std::env::var_os(key).is_some_and(|value| !value.is_empty());
     if !is_set("DATABASE_URL") && !is_set("DATABASE_URL_FILE") {
         return Ok(None);
     }
     let mut env = config::Env::process();
-    let database = config::Database::read(&mut env);
+    let settings = config::Database::read(&mut env);
     env.finish().map_err(|mistakes| anyhow!(sentence(&mistakes)))?;
-    let place = database.server().map_or_else(String::new, |(host, port)| format!(" on {host}:{port}"));
-    say(&format!("using the database of DATABASE_URL{place}"));
-    reach(&database, &place).await?;
-    provision::offer_extension(&database.url).await?;
-    let url = database.url.clone();
-    Ok(Some((database, Urls { owner: url.clone(), edge: url.clone(), backend: url })))
+    let (host, port) = settings.server().unwrap_or_default();
+    let name = Url::parse(settings.url.expose()).map(|url| url.path().to_owned()).unwrap_or_default();
+    let place = format!("{host}:{port}{name}");
+    say(&format!("using the database of DATABASE_URL ({place})"));
+    reach(&settings, &place).await?;
+    provision::offer_extension(&settings.url).await?;
+    let url = settings.url.clone();
+    let urls = Urls { owner: url.clone(), edge: url.clone(), backend: url };
+    Ok(Some(Foreign { settings, urls, place }))
 }
 
 /// What is wrong with the environment, in one line.
@@ -181,7 +193,7 @@ async fn reach(database: &config::Database, place: &str) -> anyhow::Result<()> {
             }
             other => other.to_string(),
         };
-        anyhow!("the database of DATABASE_URL{place} cannot be reached: {cause}")
+        anyhow!("the database of DATABASE_URL ({place}) cannot be reached: {cause}")
     })
 }
 

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use crate::models::Models;
 use crate::state_dir::StateDir;
 
-/// The file it is in.
-pub(crate) const FILE: &str = "installation.json";
+/// The beginning of the names of the files it is in: one for the private database, one for each other that was used.
+const PREFIX: &str = "installation";
 
 /// The name of the administrator that is made for a new database.
 const ADMIN: &str = "admin";
@@ -18,6 +18,8 @@ const ADMIN: &str = "admin";
 /// What is remembered.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Installation {
+    #[serde(skip)]
+    file: String,
     /// The password of the database roles.
     #[serde(with = "exposed")]
     pub(crate) database_password: Secret,
@@ -39,21 +41,18 @@ pub(crate) struct Installation {
 }
 
 impl Installation {
-    /// Reads what is remembered in the folder, if anything is.
-    pub(crate) fn find(dir: &StateDir) -> anyhow::Result<Option<Self>> {
-        let Some(text) = dir.read(FILE)? else { return Ok(None) };
-        let found = serde_json::from_str(&text).with_context(|| {
-            format!("{} is damaged; restore it, or remove the installation with reset", dir.path().join(FILE).display())
-        })?;
-        Ok(Some(found))
-    }
-
-    /// Reads what is remembered in the folder, or makes new secrets and remembers them. `ADMIN_USER` and
-    /// `ADMIN_PASSWORD` win, since they are about a database that may have people in it already.
-    pub(crate) fn open(dir: &StateDir, admin: (Option<String>, Option<Secret>)) -> anyhow::Result<Self> {
-        let found = Self::find(dir)?;
+    /// Reads what is remembered about a database (`None` for the private one), or makes new secrets and remembers them.
+    /// `ADMIN_USER` and `ADMIN_PASSWORD` win, since they are about a database that may have people in it already.
+    pub(crate) fn open(
+        dir: &StateDir,
+        database: Option<&str>,
+        admin: (Option<String>, Option<Secret>),
+    ) -> anyhow::Result<Self> {
+        let file = file_name(database);
+        let found = Self::find(dir, &file)?;
         let is_new = found.is_none();
         let mut installation = found.unwrap_or_else(|| Self {
+            file: String::new(),
             database_password: random_word(),
             admin_user: ADMIN.to_owned(),
             admin_password: random_word(),
@@ -62,6 +61,7 @@ impl Installation {
             samples_in: BTreeSet::new(),
             models: None,
         });
+        installation.file = file;
         let (user, password) = admin;
         let is_told = user.is_some() || password.is_some();
         installation.admin_user = user.unwrap_or(installation.admin_user);
@@ -72,9 +72,30 @@ impl Installation {
         Ok(installation)
     }
 
+    fn find(dir: &StateDir, file: &str) -> anyhow::Result<Option<Self>> {
+        let Some(text) = dir.read(file)? else { return Ok(None) };
+        let found = serde_json::from_str(&text).with_context(|| {
+            format!("{} is damaged; restore it, or remove the installation with reset", dir.path().join(file).display())
+        })?;
+        Ok(Some(found))
+    }
+
     /// Remembers it as it is now.
     pub(crate) fn save(&self, dir: &StateDir) -> anyhow::Result<()> {
-        dir.write(FILE, &serde_json::to_vec_pretty(self)?)
+        dir.write(&self.file, &serde_json::to_vec_pretty(self)?)
+    }
+}
+
+/// Whether a file of the state folder is one of these.
+pub(crate) fn is_file(name: &str) -> bool {
+    name.starts_with(PREFIX) && name.ends_with(".json")
+}
+
+fn file_name(database: Option<&str>) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' };
+    match database {
+        None => format!("{PREFIX}.json"),
+        Some(database) => format!("{PREFIX}-{}.json", database.chars().map(plain).collect::<String>()),
     }
 }
 
@@ -126,12 +147,12 @@ mod tests {
     #[test]
     fn secrets_are_made_once_and_found_again() {
         let (_parent, dir) = folder();
-        let mut made = Installation::open(&dir, (None, None)).unwrap();
+        let mut made = Installation::open(&dir, None, (None, None)).unwrap();
         assert_eq!(made.admin_password.expose().len(), 24);
         assert_ne!(made.admin_password.expose(), made.database_password.expose());
         made.project_key = Some(Secret::new("sk-1"));
         made.save(&dir).unwrap();
-        let found = Installation::open(&dir, (None, None)).unwrap();
+        let found = Installation::open(&dir, None, (None, None)).unwrap();
         assert_eq!(found.admin_password.expose(), made.admin_password.expose());
         assert_eq!(found.project_key.unwrap().expose(), "sk-1");
     }
@@ -139,19 +160,32 @@ mod tests {
     #[test]
     fn a_given_login_wins_and_is_remembered() {
         let (_parent, dir) = folder();
-        Installation::open(&dir, (None, None)).unwrap();
+        Installation::open(&dir, None, (None, None)).unwrap();
         let given = (Some("ann".to_owned()), Some(Secret::new("a-long-password")));
-        Installation::open(&dir, given).unwrap();
-        let found = Installation::open(&dir, (None, None)).unwrap();
+        Installation::open(&dir, None, given).unwrap();
+        let found = Installation::open(&dir, None, (None, None)).unwrap();
         assert_eq!((found.admin_user.as_str(), found.admin_password.expose()), ("ann", "a-long-password"));
+    }
+
+    #[test]
+    fn each_database_is_remembered_apart() {
+        let (_parent, dir) = folder();
+        let mut private = Installation::open(&dir, None, (None, None)).unwrap();
+        private.samples_in.insert(1);
+        private.save(&dir).unwrap();
+        let other = Installation::open(&dir, Some("db.example:5432/a b"), (None, None)).unwrap();
+        assert!(other.samples_in.is_empty());
+        assert_eq!(other.file, "installation-db.example-5432-a-b.json");
+        assert!(is_file(&private.file) && is_file(&other.file) && !is_file("status.json"));
+        assert!(Installation::open(&dir, None, (None, None)).unwrap().samples_in.contains(&1));
     }
 
     #[test]
     fn a_damaged_file_is_named_and_left_alone() {
         let (_parent, dir) = folder();
-        dir.write(FILE, b"{").unwrap();
-        let sentence = Installation::open(&dir, (None, None)).unwrap_err().to_string();
-        assert!(sentence.contains(FILE) && sentence.contains("damaged"), "{sentence}");
-        assert_eq!(dir.read(FILE).unwrap().as_deref(), Some("{"));
+        dir.write(&file_name(None), b"{").unwrap();
+        let sentence = Installation::open(&dir, None, (None, None)).unwrap_err().to_string();
+        assert!(sentence.contains("installation.json") && sentence.contains("damaged"), "{sentence}");
+        assert_eq!(dir.read(&file_name(None)).unwrap().as_deref(), Some("{"));
     }
 }

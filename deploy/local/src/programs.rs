@@ -173,7 +173,7 @@ mod tests {
         let dir = StateDir::at(parent.path()).unwrap().create().unwrap();
         let url = |role: &str| Secret::new(format!("postgres://{role}@127.0.0.1/ragmux"));
         let urls = Urls { owner: url("owner"), edge: url("edge"), backend: url("backend") };
-        let installation = Installation::open(&dir, (None, None)).unwrap();
+        let installation = Installation::open(&dir, None, (None, None)).unwrap();
         let environment = environment.iter().map(|(key, value)| (OsString::from(key), OsString::from(value))).collect();
         let settings = BTreeSet::from(["DATABASE_URL", "SECRET_KEY", "UPSTREAM_TIMEOUT", "EDGE_LISTEN"]);
         Plan {

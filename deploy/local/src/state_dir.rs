@@ -109,27 +109,24 @@ impl StateDir {
         }
     }
 
+    /// Whether a copy has ever run on the folder.
+    pub(crate) fn is_used(&self) -> bool {
+        self.path.join(LOCK).is_file()
+    }
+
     /// Removes the files that were made here, half-written ones included, and the folder when nothing else is in it.
-    pub(crate) fn remove(&self, names: &[&str]) -> anyhow::Result<()> {
-        let entries = fs::read_dir(&self.path).map_err(|error| self.failed("read", error))?;
-        for entry in entries {
-            let path = entry.map_err(|error| self.failed("read", error))?.path();
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            let staged = name.strip_prefix('.').and_then(|name| name.rsplit_once('.')).map(|(name, _)| name);
-            let removed = if name == "logs" {
-                fs::remove_dir_all(&path)
-            } else if name == LOCK || names.contains(&name) || staged.is_some_and(|name| names.contains(&name)) {
-                fs::remove_file(&path)
-            } else {
-                continue;
-            };
-            removed.map_err(|error| self.failed("emptied", error))?;
-        }
-        match fs::remove_dir(&self.path) {
-            // Something of somebody else's.
-            Err(error) if error.kind() != io::ErrorKind::DirectoryNotEmpty => Err(self.failed("removed", error)),
-            Ok(()) | Err(_) => Ok(()),
-        }
+    pub(crate) fn remove(&self, is_ours: impl Fn(&str) -> bool) -> anyhow::Result<()> {
+        let is_log = |name: &str| name.ends_with(".log") || name.ends_with(".log.old");
+        let logs = self.path.join("logs");
+        let staged =
+            |name: &str| name.strip_prefix('.').and_then(|name| name.rsplit_once('.')).map(|(name, _)| name.to_owned());
+        remove_files(&logs, is_log)
+            .and_then(|()| remove_files(&self.path, |name| is_ours(&staged(name).unwrap_or_else(|| name.to_owned()))))
+            // Last: it is what tells that the folder is ours.
+            .and_then(|()| remove_files(&self.path, |name| name == LOCK))
+            .and_then(|()| remove_if_empty(&logs))
+            .and_then(|()| remove_if_empty(&self.path))
+            .map_err(|error| self.failed("emptied", error))
     }
 
     /// A failure as one sentence.
@@ -166,6 +163,28 @@ fn read_pid(file: &mut File) -> Option<u32> {
     let mut text = String::new();
     file.take(20).read_to_string(&mut text).ok()?;
     text.trim().parse().ok()
+}
+
+fn remove_files(dir: &Path, is_ours: impl Fn(&str) -> bool) -> io::Result<()> {
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_name().to_str().is_some_and(&is_ours) && !entry.file_type()?.is_dir() {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// What is left in it is somebody else's.
+fn remove_if_empty(dir: &Path) -> io::Result<()> {
+    match fs::remove_dir(dir) {
+        Err(error) if matches!(error.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotFound) => Ok(()),
+        removed => removed,
+    }
 }
 
 fn write_synced(path: &Path, text: &[u8]) -> io::Result<()> {
@@ -212,17 +231,25 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "the logs folder and the file");
     }
 
-    #[test]
-    fn removing_leaves_what_is_somebody_elses() {
+    #[tokio::test]
+    async fn removing_leaves_what_is_somebody_elses() {
         let (_parent, dir) = folder();
+        assert!(!dir.is_used());
+        drop(dir.lock().await.unwrap());
+        assert!(dir.is_used());
         dir.write("x.json", b"").unwrap();
-        fs::write(dir.path().join(".x.json.0123abcd"), "half").unwrap();
-        fs::write(dir.path().join("notes"), "mine").unwrap();
-        dir.remove(&["x.json"]).unwrap();
-        let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        assert_eq!(left, ["notes"]);
-        fs::remove_file(dir.path().join("notes")).unwrap();
-        dir.remove(&["x.json"]).unwrap();
+        let ours = [".x.json.0123abcd", "logs/edge.log", "logs/edge.log.old"];
+        let others = ["logs/notes", "notes.json"];
+        for name in ours.iter().chain(&others) {
+            fs::write(dir.path().join(name), "text").unwrap();
+        }
+        dir.remove(|name| name == "x.json").unwrap();
+        assert!(others.iter().all(|name| dir.path().join(name).exists()));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "the logs folder and the notes");
+        for name in others {
+            fs::remove_file(dir.path().join(name)).unwrap();
+        }
+        dir.remove(|_| false).unwrap();
         assert!(!dir.exists());
     }
 

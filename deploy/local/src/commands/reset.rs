@@ -16,8 +16,8 @@ use crate::terminal::{confirm, is_interactive, program, say};
 /// One sentence while a copy runs, or when nobody can be asked and `--yes` was not given.
 pub(crate) async fn run(dir: &StateDir, yes: bool) -> anyhow::Result<()> {
     let place = dir.path().display();
-    if !dir.exists() {
-        say(&format!("there is nothing in {place}"));
+    if !dir.is_used() {
+        say(&format!("there is no installation in {place}"));
         return Ok(());
     }
     // Held until everything is gone, so that no copy starts in the middle.
@@ -37,7 +37,7 @@ pub(crate) async fn run(dir: &StateDir, yes: bool) -> anyhow::Result<()> {
     if dir.path().join("postgres").symlink_metadata().is_ok() {
         Home::open(dir.path())?.remove().await?;
     }
-    dir.remove(&[installation::FILE, status::FILE, KEY_FILE])?;
+    dir.remove(|name| installation::is_file(name) || name == status::FILE || name == KEY_FILE)?;
     drop(lock);
     say(&format!("removed everything of {place}"));
     Ok(())

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::running::Running;
 use super::summary;
 use crate::arguments::Up;
-use crate::database::{self, Server, Urls};
+use crate::database::{self, Foreign, Server, Urls};
 use crate::installation::Installation;
 use crate::models::Models;
 use crate::ports::{Ports, check_free};
@@ -87,10 +87,12 @@ impl Environment {
 async fn start(running: &mut Running, dir: &StateDir, ports: Ports, up: &Up, board: &Board) -> anyhow::Result<String> {
     let began = Instant::now();
     let environment = Environment::read()?;
-    let mut installation = Installation::open(dir, (environment.admin_user, environment.admin_password))?;
+    let foreign = database::from_environment().await?;
+    let place = foreign.as_ref().map(|foreign| foreign.place.as_str());
+    let mut installation = Installation::open(dir, place, (environment.admin_user, environment.admin_password))?;
     let has_key = environment.openai_key.is_some();
     let models = Models::choose(up.upstream, installation.models, has_key, is_interactive()).await;
-    let urls = open_database(running, dir, ports, models, &installation, board).await?;
+    let urls = open_database(running, dir, foreign, ports, models, &installation, board).await?;
     board.change(|status| describe(status, ports, models, &urls, &installation));
     let http = running.start_services(dir, ports, models, &urls, &installation, board).await?;
 
@@ -106,20 +108,21 @@ async fn start(running: &mut Running, dir: &StateDir, ports: Ports, up: &Up, boa
     Ok(summary::text(dir, ports, &installation, models, done.store))
 }
 
-/// The database, migrated.
+/// The database, migrated. Nothing is started before it is sure that everything can listen where it is to.
 async fn open_database(
     running: &mut Running,
     dir: &StateDir,
+    foreign: Option<Foreign>,
     ports: Ports,
     models: Models,
     installation: &Installation,
     board: &Board,
 ) -> anyhow::Result<Urls> {
     let mut wanted = listeners(ports, models);
-    if let Some((database, urls)) = database::from_environment().await? {
+    if let Some(foreign) = foreign {
         check_free(wanted)?;
-        database::migrate(&database).await?;
-        return Ok(urls);
+        database::migrate(&foreign.settings).await?;
+        return Ok(foreign.urls);
     }
     wanted.push((database::SERVICE, ports.database()));
     check_free(wanted)?;

@@ -87,6 +87,11 @@ fn a_database_that_cannot_be_reached_is_named_without_its_password() {
 fn nothing_is_removed_without_being_meant() {
     let lab = Lab::new();
     fs::create_dir(lab.state_dir()).unwrap();
+    fs::write(lab.state_dir().join("notes"), "not of an installation").unwrap();
+    assert!(lab.run(&["reset"]).status.success());
+    assert!(lab.state_dir().join("notes").exists());
+    fs::remove_file(lab.state_dir().join("notes")).unwrap();
+    fs::write(lab.state_dir().join("lock"), "").unwrap();
     let words = lab.refused(&["reset"]);
     assert!(words.contains("--yes"), "{words}");
     assert!(lab.state_dir().exists());
