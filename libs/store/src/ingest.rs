@@ -3,6 +3,8 @@
 //! Chunks, postings and vectors of a new content version go in batch by batch and stay invisible; one statement makes
 //! the complete version live.
 
+use std::time::Duration;
+
 use domain::{DocumentId, EmbeddingRevisionId, ProjectId};
 use serde_json::Value;
 use sqlx::AssertSqlSafe;
@@ -88,11 +90,29 @@ pub struct Finish {
     pub title: Option<String>,
     /// How it was extracted: engine, sanity, charset and the like.
     pub extraction: Value,
-    /// Tokens that were embedded for it now.
-    pub embedded_tokens: i64,
-    /// What that cost, in nano-USD.
-    pub embedding_cost: i64,
 }
+
+/// What a provider was paid for embedding a part of a document.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Paid {
+    /// Tokens.
+    pub tokens: i64,
+    /// What they cost, in nano-USD.
+    pub cost: i64,
+}
+
+/// Documents of which something is left that is neither live nor being written.
+#[derive(Clone, Debug, Default)]
+pub struct OldVersions {
+    /// The documents.
+    pub documents: Vec<DocumentId>,
+    /// The last document that was looked at. `None` when there is none after the one asked for.
+    pub looked_at: Option<DocumentId>,
+}
+
+/// Removed by one statement at most. Each segment takes its postings along, thousands of rows.
+const OLD_CHUNKS: i64 = 500;
+const OLD_SEGMENTS: i64 = 16;
 
 impl Store {
     /// How a document is to be ingested; `None` when it is gone or its provider is unknown to this build.
@@ -231,14 +251,19 @@ impl Store {
     /// switches the document over. Returns whether it did.
     ///
     /// # Errors
-    /// As for any statement.
-    pub async fn finish_document(&self, key: ClaimKey, finish: &Finish) -> Result<bool, StoreError> {
+    /// [`StoreError::Timeout`] when it takes longer than `patience`; otherwise as for any statement.
+    pub async fn finish_document(
+        &self,
+        key: ClaimKey,
+        finish: &Finish,
+        patience: Duration,
+    ) -> Result<bool, StoreError> {
+        let mut transaction = self.begin_within(patience).await?;
         let done = sqlx::query_scalar!(
             "WITH finished AS (
                  UPDATE documents d
                     SET status = 'ready', live_version = d.content_version, chunk_count = $4::int, page_count = $5,
-                        title = $6, extraction = $7, embedded_tokens = d.embedded_tokens + $8,
-                        embedding_cost = d.embedding_cost + $9, attempts = 0, parser_deaths = 0, retries = 0,
+                        title = $6, extraction = $7, attempts = 0, parser_deaths = 0, retries = 0,
                         retrying_since = NULL, claimed_by = NULL, claimed_at = NULL, lease_until = NULL, stage = NULL,
                         progress_done = $4::int, progress_total = $4::int, error_code = NULL, error_text = NULL,
                         ready_at = clock_timestamp(), updated_at = clock_timestamp()
@@ -256,38 +281,76 @@ impl Store {
             finish.chunks,
             finish.pages,
             finish.title,
-            finish.extraction,
-            finish.embedded_tokens,
-            finish.embedding_cost
+            finish.extraction
         )
-        .fetch_optional(self.pool())
+        .fetch_optional(&mut *transaction)
         .await?;
+        transaction.commit().await?;
         Ok(done.is_some())
     }
 
-    /// Removes up to 500 chunks, and the segments, of versions that are neither live nor being written. Returns whether
-    /// more may be left.
+    /// Removes some chunks and segments of versions that are neither live nor being written, a bounded number at a time.
+    /// Returns whether more may be left.
     ///
     /// # Errors
     /// As for any statement.
     pub async fn delete_old_versions(&self, document: DocumentId) -> Result<bool, StoreError> {
-        let result = sqlx::query!(
-            "WITH old AS (
-                 SELECT c.id FROM chunks c JOIN documents d ON d.id = c.document_id
-                  WHERE d.id = $1 AND c.content_version IS DISTINCT FROM d.live_version
-                    AND c.content_version < d.content_version
-                  LIMIT 500
-             ), segments AS (
-                 DELETE FROM posting_segments s USING documents d
-                  WHERE d.id = $1 AND s.document_id = d.id AND s.content_version IS DISTINCT FROM d.live_version
-                    AND s.content_version < d.content_version
-             )
-             DELETE FROM chunks c USING old WHERE c.id = old.id",
-            document.0
+        let gone = sqlx::query!(
+            r#"WITH chunk AS (
+                   DELETE FROM chunks WHERE id IN (
+                       SELECT c.id FROM chunks c JOIN documents d ON d.id = c.document_id
+                        WHERE d.id = $1 AND c.content_version IS DISTINCT FROM d.live_version
+                          AND c.content_version < d.content_version
+                        LIMIT $2)
+                   RETURNING id
+               ), segment AS (
+                   DELETE FROM posting_segments WHERE id IN (
+                       SELECT s.id FROM posting_segments s JOIN documents d ON d.id = s.document_id
+                        WHERE d.id = $1 AND s.content_version IS DISTINCT FROM d.live_version
+                          AND s.content_version < d.content_version
+                        LIMIT $3)
+                   RETURNING id
+               )
+               SELECT (SELECT count(*) FROM chunk) AS "chunks!", (SELECT count(*) FROM segment) AS "segments!""#,
+            document.0,
+            OLD_CHUNKS,
+            OLD_SEGMENTS
         )
-        .execute(self.pool())
+        .fetch_one(self.pool())
         .await?;
-        Ok(result.rows_affected() == 500)
+        Ok(gone.chunks == OLD_CHUNKS || gone.segments == OLD_SEGMENTS)
+    }
+
+    /// Looks at the `window` documents after one and returns those that have something for
+    /// [`Store::delete_old_versions`]: what a worker left that died or failed after a finish.
+    ///
+    /// # Errors
+    /// As for any statement.
+    pub async fn list_old_versions(&self, after: DocumentId, window: i64) -> Result<OldVersions, StoreError> {
+        let row = sqlx::query!(
+            r#"WITH looked_at AS MATERIALIZED (
+                   SELECT id, content_version, live_version FROM documents WHERE id > $1 ORDER BY id LIMIT $2
+               ), old AS MATERIALIZED (
+                   SELECT d.id FROM looked_at d
+                    WHERE d.content_version > 1 AND CASE
+                        WHEN EXISTS (SELECT FROM posting_segments s
+                                      WHERE s.document_id = d.id AND s.content_version < d.content_version
+                                        AND s.content_version IS DISTINCT FROM d.live_version) THEN true
+                        ELSE EXISTS (SELECT FROM chunks c
+                                      WHERE c.document_id = d.id AND c.content_version < d.content_version
+                                        AND c.content_version IS DISTINCT FROM d.live_version) END
+               )
+               SELECT (SELECT max(id) FROM looked_at) AS looked_at,
+                      coalesce((SELECT array_agg(id ORDER BY id) FROM old), '{}') AS "documents!""#,
+            after.0,
+            window
+        )
+        .fetch_one(self.pool())
+        .await?;
+        Ok(OldVersions {
+            documents: row.documents.into_iter().map(DocumentId).collect(),
+            looked_at: row.looked_at.map(DocumentId),
+        })
     }
 
     /// Vectors this project has paid for already, by content hash. What is found counts as used today.
@@ -317,33 +380,44 @@ impl Store {
         Ok(rows.into_iter().map(|row| (row.content_hash, row.embedding)).collect())
     }
 
-    /// Remembers vectors the project has paid for.
+    /// Remembers vectors the project has paid for, whatever became of the claim, and adds the price to the document as
+    /// long as the claim holds: both or neither. Returns whether it held.
     ///
     /// # Errors
     /// As for any statement.
     pub async fn memoise_embeddings(
         &self,
-        project: ProjectId,
-        revision: EmbeddingRevisionId,
+        key: ClaimKey,
+        settings: &IngestSettings,
         hashes: &[Vec<u8>],
         vectors: &[Vec<f32>],
-    ) -> Result<(), StoreError> {
+        paid: Paid,
+    ) -> Result<bool, StoreError> {
         let width = vectors.first().map_or(0, Vec::len);
         let flat: Vec<f32> = vectors.iter().flatten().copied().collect();
-        sqlx::query!(
-            "INSERT INTO embedding_memo (project_id, embedding_revision_id, content_hash, embedding)
-             SELECT $1, $2, h.hash, ($4::real[])[(h.place - 1) * $5::int + 1 : h.place * $5::int]
-               FROM unnest($3::bytea[]) WITH ORDINALITY h (hash, place)
-             ON CONFLICT DO NOTHING",
-            project.0,
-            revision.0,
+        let result = sqlx::query!(
+            "WITH memo AS (
+                 INSERT INTO embedding_memo (project_id, embedding_revision_id, content_hash, embedding)
+                 SELECT $1, $2, h.hash, ($4::real[])[(h.place - 1) * $5::int + 1 : h.place * $5::int]
+                   FROM unnest($3::bytea[]) WITH ORDINALITY h (hash, place)
+                 ON CONFLICT DO NOTHING
+             )
+             UPDATE documents SET embedded_tokens = embedded_tokens + $6, embedding_cost = embedding_cost + $7
+              WHERE id = $8 AND claim_token = $9 AND content_version = $10 AND status = 'processing'",
+            settings.project.0,
+            settings.revision.0,
             hashes,
             &flat,
-            i32::try_from(width).unwrap_or(0)
+            i32::try_from(width).unwrap_or(0),
+            paid.tokens,
+            paid.cost,
+            key.document.0,
+            key.token,
+            key.content_version
         )
         .execute(self.pool())
         .await?;
-        Ok(())
+        Ok(result.rows_affected() == 1)
     }
 }
 

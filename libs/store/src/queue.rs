@@ -7,8 +7,16 @@
 use std::time::Duration;
 
 use domain::{BlobId, DocumentFailure, DocumentId, StoreId};
+use sqlx::{Postgres, Transaction};
 
 use crate::{Store, StoreError, Topic};
+
+/// How long the server works on a statement that claims, renews or finishes under a lease, before it refuses: a quarter
+/// of the lease, at most ten seconds.
+#[must_use]
+pub fn patience(lease: Duration) -> Duration {
+    (lease / 4).min(Duration::from_secs(10))
+}
 
 /// What fences the writes of one claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -73,11 +81,12 @@ pub struct Claimed {
 impl Store {
     /// Claims documents: lapsed leases first, then due ones, fairly between the stores after the cursor. A document whose
     /// lease lapsed at its last attempt gets its final `failed` here. One statement under the database's clock; what
-    /// somebody else is claiming is skipped.
+    /// somebody else is claiming is skipped. If the answer is not waited for, nothing was claimed.
     ///
     /// # Errors
-    /// As for any statement.
+    /// [`StoreError::Timeout`] when it takes longer than the [`patience`] of the lease; otherwise as for any statement.
     pub async fn claim_documents(&self, request: &ClaimRequest<'_>) -> Result<Claimed, StoreError> {
+        let mut transaction = self.begin_within(patience(request.lease)).await?;
         let rows = sqlx::query_file!(
             "src/queries/claim.sql",
             request.cursor.0,
@@ -88,8 +97,9 @@ impl Store {
             DocumentFailure::GaveUpAfterAttempts.sentence(),
             milliseconds(request.lease)
         )
-        .fetch_all(self.pool())
+        .fetch_all(&mut *transaction)
         .await?;
+        transaction.commit().await?;
         let mut claimed = Claimed::default();
         for row in rows {
             claimed.window_end = row.window_end.map(StoreId);
@@ -111,6 +121,15 @@ impl Store {
         Ok(claimed)
     }
 
+    /// A transaction whose statements the server ends after `patience`, whether or not anybody still waits for them.
+    pub(crate) async fn begin_within(&self, patience: Duration) -> Result<Transaction<'static, Postgres>, StoreError> {
+        let mut transaction = self.pool().begin().await?;
+        sqlx::query_scalar!("SELECT set_config('statement_timeout', $1, true)", milliseconds(patience).to_string())
+            .fetch_one(&mut *transaction)
+            .await?;
+        Ok(transaction)
+    }
+
     /// Turns delayed documents whose time has come into pending ones; returns how many.
     ///
     /// # Errors
@@ -129,9 +148,10 @@ impl Store {
     /// Renews the leases of a process's claims in one statement. Claims missing from the answer are lost.
     ///
     /// # Errors
-    /// As for any statement.
+    /// [`StoreError::Timeout`] when it takes longer than the [`patience`] of the lease; otherwise as for any statement.
     pub async fn renew_leases(&self, claims: &[ClaimKey], lease: Duration) -> Result<Vec<DocumentId>, StoreError> {
         let (ids, tokens): (Vec<i64>, Vec<i64>) = claims.iter().map(|key| (key.document.0, key.token)).unzip();
+        let mut transaction = self.begin_within(patience(lease)).await?;
         let renewed = sqlx::query_scalar!(
             "UPDATE documents d SET lease_until = clock_timestamp() + $3::bigint * interval '1 millisecond'
                FROM unnest($1::bigint[], $2::bigint[]) c (id, token)
@@ -141,8 +161,9 @@ impl Store {
             &tokens,
             milliseconds(lease)
         )
-        .fetch_all(self.pool())
+        .fetch_all(&mut *transaction)
         .await?;
+        transaction.commit().await?;
         Ok(renewed.into_iter().map(DocumentId).collect())
     }
 

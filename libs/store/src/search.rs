@@ -5,7 +5,6 @@ use std::time::Duration;
 use domain::{ChunkId, DocumentId, EmbeddingRevisionId, StoreId};
 use sqlx::AssertSqlSafe;
 
-use crate::queue::milliseconds;
 use crate::targets::UpstreamTarget;
 use crate::{Store, StoreError};
 
@@ -244,10 +243,7 @@ impl Store {
               WHERE e.store_id = $2 AND e.embedding_revision_id = $3
               ORDER BY (e.embedding <=> $1::real[]::{kind}({width})) + 0, e.chunk_id LIMIT $4"
         );
-        let mut transaction = self.pool().begin().await?;
-        sqlx::query_scalar!("SELECT set_config('statement_timeout', $1, true)", milliseconds(deadline).to_string())
-            .fetch_one(&mut *transaction)
-            .await?;
+        let mut transaction = self.begin_within(deadline).await?;
         let rows: Vec<(i64, f64)> = sqlx::query_as(AssertSqlSafe(statement))
             .bind(query)
             .bind(settings.store.0)

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use domain::StoreId;
 use ledger::Ledger;
 use providers::{AddressPolicy, HttpOptions, Providers};
 use runtime::{
     Health, Identity, Limits, Listener, Membership, Process, Stages, Stop, advertised, persist, wait_for_schema,
 };
 use store::{Store, schema};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use vault::Vault;
@@ -23,6 +25,10 @@ use crate::parser::{Parser, ParserSettings};
 
 /// Running jobs may end by themselves for this long; then they are cancelled.
 const JOBS_BUDGET: Duration = Duration::from_secs(30);
+/// For a claim that is on its way, which the server ends after ten seconds at most.
+const CLAIM_BUDGET: Duration = Duration::from_secs(12);
+const LAST_RECORDS: Duration = Duration::from_secs(4);
+const HAND_BACK: Duration = Duration::from_secs(5);
 const HAND_BACK_BUDGET: Duration = Duration::from_secs(10);
 const SETTLE_BUDGET: Duration = Duration::from_secs(10);
 const CLOSE_BUDGET: Duration = Duration::from_secs(5);
@@ -62,6 +68,7 @@ pub async fn run(process: Process, config: Config) -> anyhow::Result<()> {
         vault: Arc::new(vault),
         parser: Parser::new(ParserSettings::own_binary(config.sandbox)),
         max_chunks: config.max_chunks,
+        lease: config.lease,
     });
     let leases = Leases::new(store.clone(), config.lease);
     let renewals = tokio::spawn(leases.clone().run());
@@ -76,6 +83,8 @@ pub async fn run(process: Process, config: Config) -> anyhow::Result<()> {
         lease: config.lease,
         poll_interval: config.poll_interval,
         max_attempts: config.max_attempts,
+        // Somewhere of its own, so that workers that start together do not all begin with the same stores.
+        cursor: StoreId(rand::random_range(0..=1_000)),
         jobs: jobs.clone(),
     };
     health.started();
@@ -87,16 +96,20 @@ pub async fn run(process: Process, config: Config) -> anyhow::Result<()> {
         poll_interval_ms = config.poll_interval.as_millis() as u64,
         "ingestion ready"
     );
-    let dispatcher = tokio::spawn(dispatcher.run(stop_claiming.clone()));
+    let mut dispatcher = tokio::spawn(dispatcher.run(stop_claiming.clone()));
 
     process.stop.begun().await;
     health.draining();
     member.draining();
     let mut stages = Stages::new();
-    stages.push("stop claiming", Duration::from_secs(10), move |_| async move {
+    stages.push("stop claiming", CLAIM_BUDGET, move |deadline| async move {
         stop_claiming.cancel();
-        // A panic in it was logged; what it had claimed is in the leases.
-        let _ = dispatcher.await;
+        tokio::select! {
+            // A panic in it was logged; what it had claimed is in the leases.
+            _ = &mut dispatcher => {}
+            // A claim whose answer nobody waits for is rolled back.
+            () = deadline.reached() => dispatcher.abort(),
+        }
     });
     let running = jobs.clone();
     stages.push("finish running jobs", JOBS_BUDGET, move |deadline| async move {
@@ -111,12 +124,17 @@ pub async fn run(process: Process, config: Config) -> anyhow::Result<()> {
         let claims = leases.keys();
         leases.give_up_all();
         jobs.close();
-        jobs.wait().await;
+        // A job that is still recording its end holds nobody up: the record or the hand-back comes first, and the other
+        // changes nothing.
+        if timeout(LAST_RECORDS, jobs.wait()).await.is_err() {
+            tracing::warn!(jobs = jobs.len(), "documents are put back while jobs have not ended");
+        }
         renewals.abort();
-        match store_of_claims.hand_back_documents(&claims).await {
-            Ok(0) => {}
-            Ok(documents) => tracing::info!(documents, "documents were put back"),
-            Err(error) => tracing::warn!(
+        match timeout(HAND_BACK, store_of_claims.hand_back_documents(&claims)).await {
+            Ok(Ok(0)) => {}
+            Ok(Ok(documents)) => tracing::info!(documents, "documents were put back"),
+            Err(_) => tracing::warn!(claims = claims.len(), "documents were not put back in time; their leases lapse"),
+            Ok(Err(error)) => tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 "documents could not be put back; their leases lapse"
             ),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::StoreId;
-use store::queue::{Claim, ClaimRequest};
+use store::queue::{Claim, ClaimRequest, patience};
 use store::{Store, StoreError, Topic};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout};
@@ -16,6 +16,8 @@ use crate::lease::Leases;
 
 /// Stores looked at in one claim.
 const WINDOW: i32 = 16;
+/// For an answer to arrive that the server has given in time.
+const ANSWER: Duration = Duration::from_millis(500);
 const LISTEN_PAUSE: Duration = Duration::from_secs(5);
 
 /// Claims and hands out.
@@ -28,6 +30,8 @@ pub(crate) struct Dispatcher {
     pub(crate) lease: Duration,
     pub(crate) poll_interval: Duration,
     pub(crate) max_attempts: i32,
+    /// The store after which the first claim begins.
+    pub(crate) cursor: StoreId,
     pub(crate) jobs: TaskTracker,
 }
 
@@ -37,16 +41,14 @@ impl Dispatcher {
         let slots = Arc::new(Semaphore::new(self.workers));
         let woken = Arc::new(Notify::new());
         let listener = tokio::spawn(listen(self.store.clone(), Arc::clone(&woken)));
-        // Somewhere of its own, so that workers that start together do not all begin with the same stores.
-        let mut cursor = StoreId(rand::random_range(0..=1_000));
+        let mut cursor = self.cursor;
         loop {
             let free = tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
                 free = free_workers(&slots) => free,
             };
-            // Not given up half-way: documents of a claim whose answer nobody reads are nobody's until their lease lapses.
-            if self.fill(free, &mut cursor).await {
+            if self.fill(free, &mut cursor, &stop).await {
                 continue;
             }
             tokio::select! {
@@ -60,16 +62,9 @@ impl Dispatcher {
     }
 
     /// Fills the free workers. Returns whether there may be more for the next free one.
-    async fn fill(&self, free: Vec<OwnedSemaphorePermit>, cursor: &mut StoreId) -> bool {
-        let wanted = free.len();
-        match self.claim(wanted, cursor).await {
-            Ok((claims, sent)) => {
-                let full = !claims.is_empty() && claims.len() == wanted;
-                for (claim, permit) in claims.into_iter().zip(free) {
-                    self.start(claim, sent, permit);
-                }
-                full
-            }
+    async fn fill(&self, free: Vec<OwnedSemaphorePermit>, cursor: &mut StoreId, stop: &CancellationToken) -> bool {
+        match self.claim(free, cursor, stop).await {
+            Ok(full) => full,
             Err(error) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "no documents could be claimed");
                 false
@@ -77,41 +72,70 @@ impl Dispatcher {
         }
     }
 
-    /// Looks at stores after the cursor, round once, until enough is claimed.
-    async fn claim(&self, wanted: usize, cursor: &mut StoreId) -> Result<(Vec<Claim>, Instant), StoreError> {
-        let patience = (self.lease / 4).min(Duration::from_secs(10));
-        let late = || StoreError::Conflict;
-        timeout(patience, self.store.promote_delayed_documents()).await.map_err(|_| late())??;
-        let sent = Instant::now();
-        let mut claims = Vec::new();
+    /// Looks at stores after the cursor, round once, until every free worker has a document. Each begins at once: its
+    /// lease runs from when its claim was sent.
+    async fn claim(
+        &self,
+        mut free: Vec<OwnedSemaphorePermit>,
+        cursor: &mut StoreId,
+        stop: &CancellationToken,
+    ) -> Result<bool, StoreError> {
+        let promoting = self.in_time(self.store.promote_delayed_documents());
+        match stop.run_until_cancelled(promoting).await {
+            None => return Ok(false),
+            Some(promoted) => promoted?,
+        };
         let mut wrapped = false;
-        while claims.len() < wanted {
+        while !free.is_empty() && !stop.is_cancelled() {
             let request = ClaimRequest {
                 owner: &self.owner,
                 cursor: *cursor,
                 window: WINDOW,
-                slots: i64::try_from(wanted - claims.len()).unwrap_or(1),
+                slots: i64::try_from(free.len()).unwrap_or(1),
                 lease: self.lease,
                 max_attempts: self.max_attempts,
             };
-            let claimed = match timeout(patience, self.store.claim_documents(&request)).await {
-                Ok(Ok(claimed)) => claimed,
-                // What was claimed before is kept; the rest comes with the next poll.
-                Ok(Err(error)) if claims.is_empty() => return Err(error),
-                Err(_) if claims.is_empty() => return Err(late()),
-                Ok(Err(_)) | Err(_) => break,
-            };
-            claims.extend(claimed.documents);
+            let sent = Instant::now();
+            // Not given up when told to stop: nobody would know of a claim that was made while nobody listened.
+            let claimed = self.in_time(self.store.claim_documents(&request)).await?;
+            if stop.is_cancelled() {
+                self.hand_back(&claimed.documents).await;
+                return Ok(false);
+            }
+            for claim in claimed.documents {
+                let Some(permit) = free.pop() else { break };
+                self.start(claim, sent, permit);
+            }
             match claimed.window_end {
                 Some(end) => *cursor = end,
-                None if wrapped || *cursor == StoreId(0) => break,
+                None if wrapped || *cursor == StoreId(0) => return Ok(free.is_empty()),
                 None => {
                     wrapped = true;
                     *cursor = StoreId(0);
                 }
             }
         }
-        Ok((claims, sent))
+        Ok(free.is_empty())
+    }
+
+    /// Waits as long as the server works on it, and a little for its answer.
+    async fn in_time<T>(&self, work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+        timeout(patience(self.lease) + ANSWER, work).await.unwrap_or(Err(StoreError::Conflict))
+    }
+
+    /// What was claimed while this process was told to stop is for others.
+    async fn hand_back(&self, claims: &[Claim]) {
+        let keys: Vec<_> = claims.iter().map(|claim| claim.key).collect();
+        if keys.is_empty() {
+            return;
+        }
+        if let Err(error) = self.in_time(self.store.hand_back_documents(&keys)).await {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                documents = keys.len(),
+                "documents could not be put back; their leases lapse"
+            );
+        }
     }
 
     fn start(&self, claim: Claim, claimed: Instant, permit: OwnedSemaphorePermit) {
@@ -155,5 +179,48 @@ async fn listen(store: Store, woken: Arc<Notify>) {
             }
         }
         sleep(LISTEN_PAUSE).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use testkit::until;
+
+    use super::*;
+    use crate::fixture::{Fixture, LEASE};
+
+    #[tokio::test]
+    async fn a_claim_that_is_answered_after_the_stop_is_handed_back_and_nothing_is_claimed_any_more() {
+        let fixture = Fixture::new("http://127.0.0.1:1/v1", 3).await.unwrap();
+        let (jobs, leases) = (TaskTracker::new(), Leases::new(fixture.store.clone(), LEASE));
+        let dispatcher = || Dispatcher {
+            workshop: Arc::clone(&fixture.workshop),
+            leases: leases.clone(),
+            store: fixture.store.clone(),
+            owner: Arc::from("h/1/aaaaaaaa"),
+            workers: 2,
+            lease: LEASE,
+            poll_interval: Duration::from_secs(60),
+            max_attempts: 3,
+            cursor: StoreId(0),
+            jobs: jobs.clone(),
+        };
+        let facts = async || fixture.database.document_facts(fixture.document).await.unwrap();
+        let before = facts().await;
+
+        let lock = fixture.database.lock_table("document_stores").await.unwrap();
+        let stop = CancellationToken::new();
+        let running = tokio::spawn(dispatcher().run(stop.clone()));
+        until("the claim waits", async || fixture.database.has_lock_waiters().await).await.unwrap();
+        stop.cancel();
+        lock.release().await.unwrap();
+        running.await.unwrap();
+        let after = facts().await;
+        assert_eq!((after.status.as_str(), after.attempts), ("pending", 0));
+        assert!(after.claim_token > before.claim_token, "it was claimed in between");
+        assert!(jobs.is_empty() && leases.keys().is_empty());
+
+        dispatcher().run(stop).await;
+        assert_eq!(facts().await, after);
     }
 }

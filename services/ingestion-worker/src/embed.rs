@@ -7,7 +7,7 @@ use domain::{DocumentFailure, NanoUsd, PriceSnapshot, RequestId};
 use ledger::{Ending, Ledger, Outcome, PriceBook, Usage};
 use providers::{Attempts, Connection, Providers, UpstreamError};
 use store::Store;
-use store::ingest::IngestSettings;
+use store::ingest::{IngestSettings, Paid};
 use store::ledger::Ask;
 use store::queue::ClaimKey;
 use tokio::time::Instant;
@@ -36,10 +36,6 @@ pub(crate) struct Embedder<'a> {
     connection: Connection,
     key: ClaimKey,
     prices: PriceBook,
-    /// Tokens the provider was paid for.
-    pub(crate) tokens: i64,
-    /// What they cost.
-    pub(crate) cost: NanoUsd,
 }
 
 impl<'a> Embedder<'a> {
@@ -63,11 +59,11 @@ impl<'a> Embedder<'a> {
         let connection = retrieval::connection(target, credential)
             .map_err(|_| JobEnd::Failed(DocumentFailure::EmbeddingRejected))?;
         let prices = PriceBook::new(store.list_model_prices().await.map_err(JobEnd::from)?);
-        Ok(Self { store, providers, ledger, settings, connection, key, prices, tokens: 0, cost: NanoUsd::ZERO })
+        Ok(Self { store, providers, ledger, settings, connection, key, prices })
     }
 
     /// The vectors of a batch, in its order.
-    pub(crate) async fn embed(&mut self, batch: &[Planned]) -> Result<Vec<Vec<f32>>, JobEnd> {
+    pub(crate) async fn embed(&self, batch: &[Planned]) -> Result<Vec<Vec<f32>>, JobEnd> {
         let hashes: Vec<Vec<u8>> = batch.iter().map(|planned| planned.hash.clone()).collect();
         let (project, revision) = (self.settings.project, self.settings.revision);
         let mut known: HashMap<Vec<u8>, Vec<f32>> = self
@@ -85,10 +81,21 @@ impl<'a> Embedder<'a> {
             }
         }
         if !missing.is_empty() {
-            let vectors = self.pay_for(&missing).await?;
-            let hashes: Vec<Vec<u8>> = missing.iter().map(|planned| planned.hash.clone()).collect();
-            self.store.memoise_embeddings(project, revision, &hashes, &vectors).await.map_err(JobEnd::from)?;
-            known.extend(hashes.into_iter().zip(vectors));
+            let (mut vectors, paid) = self.pay_for(&missing).await?;
+            let mut hashes: Vec<Vec<u8>> = missing.iter().map(|planned| planned.hash.clone()).collect();
+            let width = usize::try_from(self.settings.width).unwrap_or(0);
+            let fitting = vectors.len() == missing.len() && vectors.iter().all(|vector| vector.len() == width);
+            if !fitting {
+                // Paid for all the same.
+                vectors.clear();
+                hashes.clear();
+            }
+            let held = self.store.memoise_embeddings(self.key, self.settings, &hashes, &vectors, paid).await;
+            match held.map_err(JobEnd::from)? {
+                false => return Err(JobEnd::Lost),
+                true if !fitting => return Err(JobEnd::Failed(DocumentFailure::EmbeddingWidthMismatch)),
+                true => known.extend(hashes.into_iter().zip(vectors)),
+            }
         }
         batch
             .iter()
@@ -96,7 +103,8 @@ impl<'a> Embedder<'a> {
             .collect()
     }
 
-    async fn pay_for(&mut self, missing: &[&Planned]) -> Result<Vec<Vec<f32>>, JobEnd> {
+    /// What the provider answers, not looked at yet, and what it was paid.
+    async fn pay_for(&self, missing: &[&Planned]) -> Result<(Vec<Vec<f32>>, Paid), JobEnd> {
         let counted: i64 = missing.iter().map(|planned| planned.tokens).sum();
         let (prices, source) = self.prices.price(self.connection.provider, &self.connection.model);
         let mut call = match self.ledger.admit(self.ask(counted, &prices)).await {
@@ -127,16 +135,14 @@ impl<'a> Embedder<'a> {
                 return Err(end_of(&error));
             }
         };
-        let reported = answer.usage.map_or(counted, |usage| usage.prompt_tokens);
-        call.usage(Usage { prompt: reported, ..Usage::default() });
-        call.finish(Ending::Complete, 200, None);
-        self.tokens = self.tokens.saturating_add(reported);
-        self.cost = self.cost + prices.cost(reported, 0, 0, 0);
-        let width = usize::try_from(self.settings.width).unwrap_or(0);
-        if answer.vectors.len() != missing.len() || answer.vectors.iter().any(|vector| vector.len() != width) {
-            return Err(JobEnd::Failed(DocumentFailure::EmbeddingWidthMismatch));
+        if let Some(usage) = answer.usage {
+            call.usage(Usage { prompt: usage.prompt_tokens, ..Usage::default() });
         }
-        Ok(answer.vectors)
+        call.finish(Ending::Complete, 200, None);
+        // Without a report the ledger charges what was counted, as an estimate.
+        let tokens = answer.usage.map_or(counted, |usage| usage.prompt_tokens);
+        let paid = Paid { tokens, cost: prices.cost(tokens, 0, 0, 0).0 };
+        Ok((answer.vectors, paid))
     }
 
     fn ask(&self, tokens: i64, prices: &PriceSnapshot) -> Ask {
@@ -183,7 +189,54 @@ pub(crate) fn back_off(retries: u32, asked: Option<Duration>) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use extract::chunk::Chunk;
+    use tokio::net::TcpListener;
+    use upstream::{Behaviour, Options, ReportUsage, Script};
+
     use super::*;
+    use crate::fixture::Fixture;
+
+    fn planned(text: &str, tokens: i64) -> Planned {
+        let chunk = Chunk {
+            ordinal: 0,
+            content: text.to_owned(),
+            heading_path: Vec::new(),
+            page_from: None,
+            page_to: None,
+            char_from: 0,
+            char_to: 0,
+            token_count: 0,
+        };
+        Planned { chunk, embedded: text.to_owned(), hash: text.as_bytes().repeat(4), tokens }
+    }
+
+    #[tokio::test]
+    async fn each_batch_is_accounted_as_it_is_paid_and_a_count_of_our_own_is_an_estimate() {
+        let upstream = upstream::serve(TcpListener::bind("127.0.0.1:0").await.unwrap(), Options::scripted()).unwrap();
+        let silent = Behaviour { usage: ReportUsage::Never, ..Behaviour::default() };
+        upstream.script(Script { path: "/v1/embeddings".to_owned(), queue: vec![silent], ..Script::default() });
+        let fixture = Fixture::new(&upstream.base_url(), 384).await.unwrap();
+        fixture.database.insert_price("demo-embed", 1_000_000_000, 0).await.unwrap();
+        let key = fixture.claim().await.unwrap().key;
+        let settings = fixture.store.find_ingest_settings(key.document).await.unwrap().unwrap();
+        let workshop = &fixture.workshop;
+        let (store, providers, ledger) = (&workshop.store, &workshop.providers, &workshop.ledger);
+        let embedder = Embedder::new(store, providers, ledger, &workshop.vault, &settings, key).await.unwrap();
+
+        embedder.embed(&[planned("counted ", 17)]).await.unwrap();
+        let facts = fixture.database.document_facts(fixture.document).await.unwrap();
+        assert_eq!((facts.embedded_tokens, facts.embedding_cost), (17, 17 * 1_000));
+        embedder.embed(&[planned("reported", 17)]).await.unwrap();
+
+        assert!(fixture.ledger_tasks.finish(Duration::from_secs(30)).await, "both calls are settled");
+        let calls = fixture.database.logged_calls(fixture.project).await.unwrap();
+        assert_eq!(calls.len(), 2);
+        assert_eq!((calls[0].state.as_str(), calls[0].prompt_tokens, calls[0].charged_tokens), ("estimated", None, 17));
+        let reported = calls[1].prompt_tokens.unwrap();
+        assert_eq!(calls[1].state, "final");
+        let facts = fixture.database.document_facts(fixture.document).await.unwrap();
+        assert_eq!(facts.embedded_tokens, 17 + reported, "the document has not finished and has its price");
+    }
 
     #[test]
     fn waits_grow_to_an_hour_and_honour_the_provider() {

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::DocumentFailure;
+use domain::{DocumentFailure, DocumentId};
 use extract::{Extracted, Format};
 use ledger::Ledger;
 use providers::Providers;
 use store::ingest::{Finish, IngestSettings, NewChunk};
-use store::queue::Claim;
+use store::queue::{Claim, patience};
 use store::{Store, StoreError};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -33,6 +33,7 @@ pub(crate) struct Workshop {
     pub(crate) vault: Arc<Vault>,
     pub(crate) parser: Parser,
     pub(crate) max_chunks: usize,
+    pub(crate) lease: Duration,
 }
 
 /// How a job ended, as the queue needs to know it.
@@ -48,6 +49,8 @@ pub(crate) enum JobEnd {
     ParserDied(DocumentFailure),
     /// The claim is no longer ours: nothing is written.
     Lost,
+    /// This process stops and puts the document back.
+    GivenUp,
 }
 
 impl JobEnd {
@@ -74,32 +77,52 @@ impl Workshop {
         let lost = lease.lost().clone();
         let result = tokio::select! {
             biased;
-            () = lost.cancelled() => Err(JobEnd::Lost),
-            result = timeout(JOB_DEADLINE, self.ingest(&claim)) => {
+            () = lost.cancelled() => Err(if lease.given_up().is_cancelled() { JobEnd::GivenUp } else { JobEnd::Lost }),
+            result = timeout(JOB_DEADLINE, self.ingest(&claim, &lease)) => {
                 result.unwrap_or(Err(JobEnd::Failed(DocumentFailure::JobDeadline)))
             }
         };
-        if let Err(error) = self.record(&claim, result).await {
+        let (document, given_up) = (claim.key.document, lease.given_up().clone());
+        let Err(end) = result else {
+            // It is nobody's claim any more: what follows needs no lease.
+            drop(lease);
+            self.remove_old_versions(document, &given_up).await;
+            return;
+        };
+        lease.ending();
+        if let Err(error) = self.record(&claim, end).await {
             // The lease lapses and the document is claimed again.
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                document = claim.key.document.0,
+                document = document.0,
                 "the end of a job could not be recorded"
             );
         }
         drop(lease);
     }
 
-    async fn record(&self, claim: &Claim, result: Result<(), JobEnd>) -> Result<(), StoreError> {
-        let (key, document) = (claim.key, claim.key.document.0);
-        let end = match result {
-            Ok(()) => {
-                while self.store.delete_old_versions(key.document).await? {}
-                return Ok(());
+    /// Removes what the document was before, unless the process stops: housekeeping finds what is left.
+    async fn remove_old_versions(&self, document: DocumentId, given_up: &CancellationToken) {
+        while !given_up.is_cancelled() {
+            match self.store.delete_old_versions(document).await {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => {
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        document = document.0,
+                        "old versions of a document are left to housekeeping"
+                    );
+                    return;
+                }
             }
-            Err(end) => end,
-        };
+        }
+    }
+
+    async fn record(&self, claim: &Claim, end: JobEnd) -> Result<(), StoreError> {
+        let (key, document) = (claim.key, claim.key.document.0);
         let held = match end {
+            JobEnd::GivenUp => return Ok(()),
             JobEnd::Lost => false,
             JobEnd::Failed(failure) => {
                 tracing::info!(document, code = failure.code(), "a document failed");
@@ -151,7 +174,7 @@ impl Workshop {
         Ok(())
     }
 
-    async fn ingest(&self, claim: &Claim) -> Result<(), JobEnd> {
+    async fn ingest(&self, claim: &Claim, lease: &Lease) -> Result<(), JobEnd> {
         let mut progress = Progress::new(self.store.clone(), claim.key);
         let Some(settings) = self.store.find_ingest_settings(claim.key.document).await? else {
             return Err(JobEnd::Lost);
@@ -160,7 +183,11 @@ impl Workshop {
         let extracted = self.parse(claim).await?;
         progress.at("chunking", 0, 0).await;
         let (extracted, planned) = self.cut(extracted, settings.clone()).await?;
-        self.write(claim, &settings, &extracted, &planned, &mut progress).await
+        let resumed_at = self.write(claim, &settings, &planned, &mut progress).await?;
+        lease.ending();
+        self.finish(claim, &extracted, planned.len()).await?;
+        tracing::info!(document = claim.key.document.0, chunks = planned.len(), resumed_at, "a document is ready");
+        Ok(())
     }
 
     async fn parse(&self, claim: &Claim) -> Result<Extracted, JobEnd> {
@@ -220,17 +247,17 @@ impl Workshop {
         Ok((extracted, planned.map_err(JobEnd::Failed)?))
     }
 
+    /// Writes the chunks that are not there yet; returns how many were.
     async fn write(
         &self,
         claim: &Claim,
         settings: &IngestSettings,
-        extracted: &Extracted,
         planned: &[Planned],
         progress: &mut Progress,
-    ) -> Result<(), JobEnd> {
+    ) -> Result<usize, JobEnd> {
         self.store.ensure_vector_table(settings.width).await?;
         let written = self.already_written(claim, planned).await?;
-        let mut embedder =
+        let embedder =
             Embedder::new(&self.store, &self.providers, &self.ledger, &self.vault, settings, claim.key).await?;
         let mut done = written;
         progress.at("embedding", done, planned.len()).await;
@@ -246,10 +273,13 @@ impl Workshop {
             done += batch.len();
             progress.at("embedding", done, planned.len()).await;
         }
-        let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
+        Ok(written)
+    }
+
+    async fn finish(&self, claim: &Claim, extracted: &Extracted, chunks: usize) -> Result<(), JobEnd> {
         let summary = &extracted.summary;
         let finish = Finish {
-            chunks: count(planned.len()),
+            chunks: i32::try_from(chunks).unwrap_or(i32::MAX),
             pages: (summary.page_count > 0).then(|| i32::try_from(summary.page_count).unwrap_or(i32::MAX)),
             title: summary.title.clone(),
             extraction: serde_json::json!({
@@ -258,19 +288,11 @@ impl Workshop {
                 "failed_pages": summary.failed_pages,
                 "partial_pages": extracted.partial_pages,
             }),
-            embedded_tokens: embedder.tokens,
-            embedding_cost: embedder.cost.0,
         };
-        if !self.store.finish_document(claim.key, &finish).await? {
-            return Err(JobEnd::Lost);
+        if self.store.finish_document(claim.key, &finish, patience(self.lease)).await? {
+            return Ok(());
         }
-        tracing::info!(
-            document = claim.key.document.0,
-            chunks = planned.len(),
-            resumed_at = written,
-            "a document is ready"
-        );
-        Ok(())
+        Err(JobEnd::Lost)
     }
 
     /// How many chunks, from the first, an earlier claim has written just as they are planned now. If it wrote others,

@@ -9,6 +9,8 @@ mod app;
 mod config;
 mod dispatcher;
 mod embed;
+#[cfg(test)]
+mod fixture;
 mod job;
 mod lease;
 pub mod parser;

@@ -4,6 +4,23 @@ use domain::{ConnectionId, DocumentId, ProjectId, StoreId};
 
 use super::TestDatabase;
 
+/// What the queue knows of a document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DocumentFacts {
+    /// Its state in the queue.
+    pub status: String,
+    /// Claims without a verdict.
+    pub attempts: i32,
+    /// Claims altogether.
+    pub claim_token: i64,
+    /// Tokens paid for.
+    pub embedded_tokens: i64,
+    /// What they cost, in nano-USD.
+    pub embedding_cost: i64,
+    /// Chunks of all its versions.
+    pub chunks: i64,
+}
+
 impl TestDatabase {
     /// A store of a project, which its calls search from now on, for vectors of that width.
     ///
@@ -50,5 +67,46 @@ impl TestDatabase {
         .await?;
         pool.close().await;
         Ok(DocumentId(id))
+    }
+
+    /// Leaves a document as a worker does that dies after a finish: with one chunk of the version before.
+    ///
+    /// # Errors
+    /// When there is no such document.
+    pub async fn leave_old_version(&self, document: DocumentId) -> anyhow::Result<()> {
+        let pool = self.superuser_pool().await?;
+        sqlx::query(
+            "WITH finished AS (
+                 UPDATE documents SET content_version = content_version + 1, live_version = content_version + 1,
+                                      status = 'ready'
+                  WHERE id = $1 RETURNING id, store_id, content_version
+             )
+             INSERT INTO chunks (document_id, content_version, store_id, ordinal, content, char_from, char_to,
+                                 token_count, content_hash)
+             SELECT id, content_version - 1, store_id, 0, 'old', 0, 3, 1, '' FROM finished",
+        )
+        .bind(document.0)
+        .execute(&pool)
+        .await?;
+        pool.close().await;
+        Ok(())
+    }
+
+    /// Reads what the queue knows of a document.
+    ///
+    /// # Errors
+    /// When there is no such document.
+    pub async fn document_facts(&self, document: DocumentId) -> anyhow::Result<DocumentFacts> {
+        let pool = self.superuser_pool().await?;
+        let (status, attempts, claim_token, embedded_tokens, embedding_cost, chunks) = sqlx::query_as(
+            "SELECT status, attempts, claim_token, embedded_tokens, embedding_cost,
+                    (SELECT count(*) FROM chunks WHERE document_id = d.id)
+               FROM documents d WHERE id = $1",
+        )
+        .bind(document.0)
+        .fetch_one(&pool)
+        .await?;
+        pool.close().await;
+        Ok(DocumentFacts { status, attempts, claim_token, embedded_tokens, embedding_cost, chunks })
     }
 }

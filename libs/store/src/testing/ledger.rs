@@ -5,7 +5,7 @@ use sqlx::{AssertSqlSafe, PgPool, Postgres, Transaction};
 
 use super::TestDatabase;
 
-/// A project's row, held by somebody else.
+/// A project's row or a table, held by somebody else.
 pub struct ProjectLock {
     transaction: Transaction<'static, Postgres>,
     _pool: PgPool,
@@ -93,6 +93,19 @@ impl TestDatabase {
         let pool = self.superuser_pool().await?;
         let mut transaction = pool.begin().await?;
         sqlx::query("SELECT FROM projects WHERE id = $1 FOR UPDATE").bind(project.0).execute(&mut *transaction).await?;
+        Ok(ProjectLock { transaction, _pool: pool })
+    }
+
+    /// Holds a table, so that nobody else reads or writes it until the lock is released or dropped.
+    ///
+    /// # Errors
+    /// When there is no such table.
+    pub async fn lock_table(&self, table: &'static str) -> anyhow::Result<ProjectLock> {
+        let pool = self.superuser_pool().await?;
+        let mut transaction = pool.begin().await?;
+        sqlx::query(AssertSqlSafe(format!("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")))
+            .execute(&mut *transaction)
+            .await?;
         Ok(ProjectLock { transaction, _pool: pool })
     }
 

@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, PgPool};
 
+pub use self::documents::DocumentFacts;
 pub use self::gateway::LoggedCall;
 pub use self::ledger::{ProjectLock, TierTotals};
 pub use self::uploads::{ChunkFacts, UploadFacts};

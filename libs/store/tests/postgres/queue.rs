@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use domain::{DocumentFailure, DocumentId, StoreId};
 use sqlx::PgPool;
-use store::Store;
-use store::ingest::{Finish, IngestSettings, NewChunk, NewPosting, NewSegment};
+use store::ingest::{Finish, IngestSettings, NewChunk, NewPosting, NewSegment, Paid};
 use store::queue::{Claim, ClaimKey, ClaimRequest, Claimed};
 use store::testing::{RoleName, TestDatabase};
+use store::{Store, StoreError};
 
 const LEASE: Duration = Duration::from_secs(120);
 
@@ -127,14 +127,7 @@ fn chunk(ordinal: i32) -> NewChunk {
 }
 
 fn finish(chunks: i32) -> Finish {
-    Finish {
-        chunks,
-        pages: Some(chunks),
-        title: None,
-        extraction: serde_json::json!({}),
-        embedded_tokens: 5,
-        embedding_cost: 7,
-    }
+    Finish { chunks, pages: Some(chunks), title: None, extraction: serde_json::json!({}) }
 }
 
 #[tokio::test]
@@ -212,7 +205,7 @@ async fn a_lapsed_lease_is_claimed_again_and_the_old_claim_can_write_nothing() -
     assert_eq!((heir.key.token, heir.attempts), (zombie.token + 1, 2));
 
     assert!(!fixture.write(zombie, 2..3).await?);
-    assert!(!fixture.store.finish_document(zombie, &finish(2)).await?);
+    assert!(!fixture.store.finish_document(zombie, &finish(2), LEASE).await?);
     assert!(!fixture.store.fail_document(zombie, DocumentFailure::Internal).await?);
     assert!(!fixture.store.set_progress(zombie, "embedding", 1, 2).await?);
     assert!(fixture.store.renew_leases(&[zombie], LEASE).await?.is_empty());
@@ -223,8 +216,8 @@ async fn a_lapsed_lease_is_claimed_again_and_the_old_claim_can_write_nothing() -
     let written = fixture.store.list_written_chunks(heir.key).await?;
     assert_eq!(written.iter().map(|(ordinal, _)| *ordinal).collect::<Vec<_>>(), [0, 1]);
     assert!(fixture.write(heir.key, 2..4).await?);
-    assert!(!fixture.store.finish_document(heir.key, &finish(5)).await?, "a chunk is missing");
-    assert!(fixture.store.finish_document(heir.key, &finish(4)).await?);
+    assert!(!fixture.store.finish_document(heir.key, &finish(5), LEASE).await?, "a chunk is missing");
+    assert!(fixture.store.finish_document(heir.key, &finish(4), LEASE).await?);
     assert_eq!(fixture.state(document).await?, ("ready".to_owned(), 0, None));
     Ok(())
 }
@@ -286,7 +279,7 @@ async fn a_new_version_becomes_searchable_in_one_step_and_replaces_the_old() -> 
     let claim = fixture.claim_one().await?;
     fixture.write(claim.key, 0..3).await?;
     assert_eq!(seen().await?, (0, 0, 0), "nothing shows before the finish");
-    assert!(fixture.store.finish_document(claim.key, &finish(3)).await?);
+    assert!(fixture.store.finish_document(claim.key, &finish(3), LEASE).await?);
     assert_eq!(seen().await?, (3, 3, 3));
 
     sqlx::query("UPDATE documents SET content_version = content_version + 1, status = 'pending'")
@@ -296,7 +289,7 @@ async fn a_new_version_becomes_searchable_in_one_step_and_replaces_the_old() -> 
     fixture.write(claim.key, 0..2).await?;
     fixture.write(claim.key, 2..5).await?;
     assert_eq!(seen().await?, (3, 3, 3), "the old version stays until the new one is complete");
-    assert!(fixture.store.finish_document(claim.key, &finish(5)).await?);
+    assert!(fixture.store.finish_document(claim.key, &finish(5), LEASE).await?);
     assert_eq!(seen().await?, (5, 5, 5));
     while fixture.store.delete_old_versions(document).await? {}
     let left: i64 = sqlx::query_scalar("SELECT count(*) FROM chunks").fetch_one(&fixture.pool).await?;
@@ -328,7 +321,7 @@ async fn what_was_written_under_other_settings_can_be_discarded() -> anyhow::Res
     fixture.store.discard_written_chunks(claim.key).await?;
     assert!(fixture.store.list_written_chunks(claim.key).await?.is_empty());
     assert!(fixture.write(claim.key, 0..2).await?);
-    assert!(fixture.store.finish_document(claim.key, &finish(2)).await?);
+    assert!(fixture.store.finish_document(claim.key, &finish(2), LEASE).await?);
     Ok(())
 }
 
@@ -340,8 +333,10 @@ async fn vectors_are_remembered_by_project_and_model() -> anyhow::Result<()> {
     let settings = fixture.store.find_ingest_settings(document).await?.unwrap();
     let hashes = vec![vec![1; 32], vec![2; 32]];
     let vectors = vec![vec![1.0, 2.0, 3.0], vec![4.0, 5.0, 6.0]];
+    let claim = fixture.claim_one().await?.key;
+    let paid = Paid { tokens: 5, cost: 7 };
     for _ in 0..2 {
-        fixture.store.memoise_embeddings(settings.project, settings.revision, &hashes, &vectors).await?;
+        assert!(fixture.store.memoise_embeddings(claim, &settings, &hashes, &vectors, paid).await?);
     }
     let mut found = fixture
         .store
@@ -349,6 +344,87 @@ async fn vectors_are_remembered_by_project_and_model() -> anyhow::Result<()> {
         .await?;
     found.sort_by(|a, b| a.0.cmp(&b.0));
     assert_eq!(found, hashes.into_iter().zip(vectors).collect::<Vec<_>>());
+
+    // The document keeps what each claim has paid, also one that does not finish; a lost one adds nothing to it.
+    fixture.lapse(document).await?;
+    let heir = fixture.claim_one().await?.key;
+    let late = [vec![9; 32]];
+    assert!(!fixture.store.memoise_embeddings(claim, &settings, &late, &[vec![7.0, 8.0, 9.0]], paid).await?);
+    let kept = fixture.store.find_memoised_embeddings(settings.project, settings.revision, &late).await?;
+    assert_eq!(kept.len(), 1, "what was paid for is remembered all the same");
+    assert!(fixture.store.memoise_embeddings(heir, &settings, &[], &[], paid).await?);
+    let price = "SELECT embedded_tokens, embedding_cost FROM documents";
+    let price: (i64, i64) = sqlx::query_as(price).fetch_one(&fixture.pool).await?;
+    assert_eq!(price, (15, 21));
+    Ok(())
+}
+
+#[tokio::test]
+async fn dead_versions_are_found_and_go_a_bounded_number_at_a_time() -> anyhow::Result<()> {
+    let fixture = fixture().await?;
+    let store = fixture.add_store("s", 0).await?;
+    let documents = fixture.add_documents(store, 3).await?;
+    let (replaced, writing) = (documents[0], documents[1]);
+    let claims = fixture.claim("w", StoreId(0), 3).await?.documents;
+    for claim in claims.iter().filter(|claim| claim.key.document != documents[2]) {
+        for ordinal in 0..20 {
+            assert!(fixture.write(claim.key, ordinal..ordinal + 1).await?);
+        }
+        assert!(fixture.store.finish_document(claim.key, &finish(20), LEASE).await?);
+    }
+    let none = fixture.store.list_old_versions(DocumentId(0), 10).await?;
+    assert_eq!((none.documents.len(), none.looked_at), (0, Some(documents[2])), "all that is there is live");
+
+    // A worker died after its finish, and beside it a document is being replaced whose live version is still needed.
+    let replace = "UPDATE documents SET content_version = 2, live_version = CASE id WHEN $1 THEN 2 ELSE 1 END
+                    WHERE id IN ($1, $2)";
+    sqlx::query(replace).bind(replaced.0).bind(writing.0).execute(&fixture.pool).await?;
+    let found = fixture.store.list_old_versions(DocumentId(0), 10).await?;
+    assert_eq!(found.documents, [replaced]);
+    let first = fixture.store.list_old_versions(DocumentId(0), 1).await?;
+    assert_eq!((first.documents, first.looked_at), (vec![replaced], Some(replaced)));
+    assert_eq!(fixture.store.list_old_versions(documents[2], 1).await?.looked_at, None);
+
+    let left = async || -> anyhow::Result<(i64, i64)> {
+        let left = "SELECT (SELECT count(*) FROM chunks WHERE document_id = $1),
+                           (SELECT count(*) FROM posting_segments WHERE document_id = $1)";
+        Ok(sqlx::query_as(left).bind(replaced.0).fetch_one(&fixture.pool).await?)
+    };
+    assert!(fixture.store.delete_old_versions(replaced).await?, "there is more");
+    assert_eq!(left().await?, (0, 4), "one statement does not take every segment");
+    assert_eq!(fixture.store.list_old_versions(DocumentId(0), 10).await?.documents, [replaced]);
+    assert!(!fixture.store.delete_old_versions(replaced).await?);
+    assert_eq!(left().await?, (0, 0));
+    assert!(!fixture.store.delete_old_versions(writing).await?);
+    assert!(fixture.store.list_old_versions(DocumentId(0), 10).await?.documents.is_empty());
+    let live: i64 = sqlx::query_scalar("SELECT count(*) FROM chunks").fetch_one(&fixture.pool).await?;
+    assert_eq!(live, 20);
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_server_itself_ends_a_statement_of_the_queue_that_takes_too_long() -> anyhow::Result<()> {
+    let fixture = fixture().await?;
+    let store = fixture.add_store("s", 0).await?;
+    let held = fixture.add_documents(store, 1).await?[0];
+    let key = fixture.claim_one().await?.key;
+    fixture.write(key, 0..1).await?;
+    let waiting = fixture.add_documents(store, 1).await?[0];
+    let lease = Duration::from_secs(1);
+    let request = ClaimRequest { owner: "w", cursor: StoreId(0), window: 8, slots: 1, lease, max_attempts: 3 };
+
+    let mut blocker = fixture.pool.begin().await?;
+    sqlx::query("LOCK TABLE documents IN ACCESS EXCLUSIVE MODE").execute(&mut *blocker).await?;
+    let claimed = fixture.store.claim_documents(&request).await.map(|_| ());
+    let renewed = fixture.store.renew_leases(&[key], lease).await.map(|_| ());
+    let finished = fixture.store.finish_document(key, &finish(1), lease / 4).await.map(|_| ());
+    for ended in [claimed, renewed, finished] {
+        assert!(matches!(ended, Err(StoreError::Timeout { .. })), "{ended:?}");
+    }
+    blocker.rollback().await?;
+    assert_eq!(fixture.state(waiting).await?, ("pending".to_owned(), 0, None), "claimed for nobody");
+    assert_eq!(fixture.state(held).await?.0, "processing");
+    assert!(fixture.store.finish_document(key, &finish(1), LEASE).await?);
     Ok(())
 }
 
