@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use store::StoreError;
+use domain::DocumentId;
+use store::{Store, StoreError};
 use tokio_util::sync::CancellationToken;
 
 use crate::app::App;
@@ -16,6 +17,9 @@ const AGAIN: Duration = Duration::from_secs(60);
 
 /// Blobs removed by one statement: each may have hundreds of parts.
 const SWEEP_BATCH: u64 = 100;
+
+/// Documents looked at by one statement for versions that nobody needs any more.
+const WINDOW: i64 = 10_000;
 
 /// Between two statements that remove a lot.
 const BREATH: Duration = Duration::from_millis(100);
@@ -51,6 +55,52 @@ async fn pass(app: &App) -> Result<(), StoreError> {
         }
         tokio::time::sleep(BREATH).await;
     }
-    tracing::info!(sessions, attempts, blobs, "housekeeping is done");
+    let old_versions = remove_old_versions(&app.store).await?;
+    tracing::info!(sessions, attempts, blobs, old_versions, "housekeeping is done");
     Ok(())
+}
+
+/// Workers remove what they replace. This is for the ones that died before they had: returns of how many documents
+/// something was left.
+async fn remove_old_versions(store: &Store) -> Result<usize, StoreError> {
+    let (mut after, mut documents) = (DocumentId(0), 0);
+    loop {
+        let found = store.list_old_versions(after, WINDOW).await?;
+        documents += found.documents.len();
+        for document in found.documents {
+            while store.delete_old_versions(document).await? {
+                tokio::time::sleep(BREATH).await;
+            }
+        }
+        match found.looked_at {
+            Some(last) => after = last,
+            None => return Ok(documents),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use testkit::RoleName;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_a_worker_left_behind_is_removed_and_what_is_live_is_not() {
+        let database = testkit::database().await.unwrap();
+        let project = database.insert_project("p", "").await.unwrap();
+        let embedding = database.insert_connection("embed", "http://127.0.0.1:1/v1", "demo-embed").await.unwrap();
+        let documents = database.insert_document_store(project, embedding, 3).await.unwrap();
+        let left = database.insert_document(documents, "left.txt").await.unwrap();
+        let waiting = database.insert_document(documents, "waiting.txt").await.unwrap();
+        database.leave_old_version(left).await.unwrap();
+        let before = database.document_facts(waiting).await.unwrap();
+        assert_eq!(database.document_facts(left).await.unwrap().chunks, 1);
+
+        let store = database.store(RoleName::Backend).unwrap();
+        assert_eq!(remove_old_versions(&store).await.unwrap(), 1);
+        assert_eq!(database.document_facts(left).await.unwrap().chunks, 0);
+        assert_eq!(database.document_facts(waiting).await.unwrap(), before);
+        assert_eq!(remove_old_versions(&store).await.unwrap(), 0);
+    }
 }
