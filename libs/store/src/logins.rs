@@ -108,17 +108,19 @@ impl Store {
         Ok(())
     }
 
-    /// Removes attempts that no limit looks at any more, up to 5,000: failed ones after 24 hours, others after 30 days.
+    /// Removes up to `limit` attempts that no limit of logins looks at any more, failed ones after 24 hours, others after
+    /// 30 days; returns how many.
     ///
     /// # Errors
     /// As for any statement.
-    pub async fn delete_old_login_attempts(&self) -> Result<u64, StoreError> {
+    pub async fn delete_old_login_attempts(&self, limit: i64) -> Result<u64, StoreError> {
         let done = sqlx::query!(
             "DELETE FROM login_attempts WHERE id IN (
                  SELECT id FROM login_attempts
                   WHERE attempted_at < clock_timestamp()
                                        - CASE WHEN success THEN interval '30 days' ELSE interval '24 hours' END
-                  LIMIT 5000)"
+                  LIMIT $1)",
+            limit
         )
         .execute(self.pool())
         .await?;

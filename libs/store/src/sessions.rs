@@ -89,14 +89,15 @@ impl Store {
         Ok(())
     }
 
-    /// Removes sessions that have ended, up to 5,000; returns how many.
+    /// Removes up to `limit` sessions that have ended; returns how many.
     ///
     /// # Errors
     /// As for any statement.
-    pub async fn delete_expired_sessions(&self) -> Result<u64, StoreError> {
+    pub async fn delete_expired_sessions(&self, limit: i64) -> Result<u64, StoreError> {
         let done = sqlx::query!(
             "DELETE FROM sessions WHERE id IN (
-                 SELECT id FROM sessions WHERE expires_at <= clock_timestamp() ORDER BY expires_at LIMIT 5000)"
+                 SELECT id FROM sessions WHERE expires_at <= clock_timestamp() ORDER BY expires_at LIMIT $1)",
+            limit
         )
         .execute(self.pool())
         .await?;

@@ -15,8 +15,11 @@ const EVERY: Duration = Duration::from_secs(3600);
 /// After a pass that failed.
 const AGAIN: Duration = Duration::from_secs(60);
 
+/// Rows removed by one statement.
+const BATCH: i64 = 5_000;
+
 /// Blobs removed by one statement: each may have hundreds of parts.
-const SWEEP_BATCH: u64 = 100;
+const BLOB_BATCH: i64 = 100;
 
 /// Documents looked at by one statement for versions that nobody needs any more.
 const WINDOW: i64 = 10_000;
@@ -44,20 +47,28 @@ pub(crate) async fn run(app: Arc<App>, stop: CancellationToken) {
 
 async fn pass(app: &App) -> Result<(), StoreError> {
     app.store.ensure_log_days_ahead().await?;
-    let sessions = app.store.delete_expired_sessions().await?;
-    let attempts = app.store.delete_old_login_attempts().await?;
-    let mut blobs = 0;
-    loop {
-        let swept = app.store.sweep_blobs(i64::try_from(SWEEP_BATCH).unwrap_or(i64::MAX)).await?;
-        blobs += swept;
-        if swept < SWEEP_BATCH {
-            break;
-        }
-        tokio::time::sleep(BREATH).await;
-    }
+    let sessions = in_batches(BATCH, |limit| app.store.delete_expired_sessions(limit)).await?;
+    let attempts = in_batches(BATCH, |limit| app.store.delete_old_login_attempts(limit)).await?;
+    let blobs = in_batches(BLOB_BATCH, |limit| app.store.sweep_blobs(limit)).await?;
     let old_versions = remove_old_versions(&app.store).await?;
     tracing::info!(sessions, attempts, blobs, old_versions, "housekeeping is done");
     Ok(())
+}
+
+/// Removes batch after batch until one is not full; returns how many rows went.
+async fn in_batches<F>(limit: i64, remove: impl Fn(i64) -> F) -> Result<u64, StoreError>
+where
+    F: Future<Output = Result<u64, StoreError>>,
+{
+    let mut removed = 0;
+    loop {
+        let batch = remove(limit).await?;
+        removed += batch;
+        if batch < limit.unsigned_abs() {
+            return Ok(removed);
+        }
+        tokio::time::sleep(BREATH).await;
+    }
 }
 
 /// Workers remove what they replace. This is for the ones that died before they had: returns of how many documents

@@ -98,3 +98,26 @@ async fn a_process_without_its_database_can_be_seen_to_wait_and_be_stopped() -> 
     assert!(admin.stop().await?.success());
     Ok(())
 }
+
+#[tokio::test]
+async fn housekeeping_goes_on_until_nothing_is_left_that_has_ended() -> anyhow::Result<()> {
+    let database = testkit::database().await?;
+    let pool = database.superuser_pool().await?;
+    sqlx::raw_sql(
+        "INSERT INTO users (username, role) VALUES ('someone', 'viewer');
+         INSERT INTO sessions (user_id, token_hash, expires_at)
+         SELECT u.id, sha256(n::text::bytea), now() - interval '1 second' FROM users u, generate_series(1, 5001) n;
+         INSERT INTO login_attempts (username, address, success, attempted_at)
+         SELECT 'someone', '192.0.2.1', false, now() - interval '25 hours' FROM generate_series(1, 5001);",
+    )
+    .execute(&pool)
+    .await?;
+    let admin = Admin::launch(&environment(&database)).await?;
+    testkit::until("a pass has ended", async || Ok(admin.logged("housekeeping is done"))).await?;
+    let left: (i64, i64) =
+        sqlx::query_as("SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM login_attempts)")
+            .fetch_one(&pool)
+            .await?;
+    assert_eq!(left, (0, 0));
+    Ok(())
+}
