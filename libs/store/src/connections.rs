@@ -2,6 +2,7 @@
 
 use domain::{ConnectionId, Secret};
 use serde_json::Value;
+use sqlx::PgConnection;
 use time::OffsetDateTime;
 use vault::{OpenError, Place, Vault};
 
@@ -178,7 +179,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::AlreadyExists`] when the name is taken, [`StoreError::Conflict`] when the connection was changed or
-    /// deleted meanwhile.
+    /// deleted meanwhile, [`StoreError::Referenced`] when it is to have another model and a document store uses it.
     pub async fn update_connection(
         &self,
         id: ConnectionId,
@@ -194,17 +195,32 @@ impl Store {
             CredentialChange::Set(secret) => (false, Some(secret)),
         };
         let sealed = seal(id, credential, vault)?;
-        let changed = sqlx::query_scalar!(
-            "WITH changed AS (
-                 UPDATE model_connections
-                    SET name = $3, provider_type = $4, base_url = $5, model_name = $6,
-                        credential_sealed = CASE WHEN $7 THEN credential_sealed ELSE $8 END,
-                        revision = revision + 1, last_test = NULL, updated_at = clock_timestamp()
-                  WHERE id = $1 AND revision = $2
-                 RETURNING id)
-             SELECT record_change('connection', id, $9) FROM changed",
+        let mut transaction = self.pool().begin().await?;
+        // Locked in a statement of its own: the next one then sees every store that was made with it.
+        let other_model = sqlx::query_scalar!(
+            r#"SELECT (model_name <> $3 OR provider_type <> $4) AS "differs!" FROM model_connections
+                WHERE id = $1 AND revision = $2 FOR UPDATE"#,
             id.0,
             revision,
+            settings.model_name,
+            settings.provider_type
+        )
+        .fetch_optional(&mut *transaction)
+        .await?
+        .ok_or(StoreError::Conflict)?;
+        if other_model {
+            refuse_if_embedding(&mut transaction, id).await?;
+        }
+        sqlx::query_scalar!(
+            "WITH changed AS (
+                 UPDATE model_connections
+                    SET name = $2, provider_type = $3, base_url = $4, model_name = $5,
+                        credential_sealed = CASE WHEN $6 THEN credential_sealed ELSE $7 END,
+                        revision = revision + 1, last_test = NULL, updated_at = clock_timestamp()
+                  WHERE id = $1
+                 RETURNING id)
+             SELECT record_change('connection', id, $8) FROM changed",
+            id.0,
             settings.name,
             settings.provider_type,
             settings.base_url,
@@ -213,9 +229,10 @@ impl Store {
             sealed,
             entry.to_json()
         )
-        .fetch_optional(self.pool())
+        .fetch_one(&mut *transaction)
         .await?;
-        changed.map(|_| ()).ok_or(StoreError::Conflict)
+        transaction.commit().await?;
+        Ok(())
     }
 
     /// Deletes a connection, with the embedding revisions that nothing uses any more.
@@ -242,6 +259,20 @@ impl Store {
 /// Opens a connection's credential, if it has one.
 pub(crate) fn open(id: ConnectionId, sealed: Option<&[u8]>, vault: &Vault) -> Result<Option<Secret>, OpenError> {
     sealed.map(|sealed| vault.open(&credential_place(id), sealed)).transpose()
+}
+
+/// Vectors of two models cannot be compared, and those that a store has would not be made anew.
+async fn refuse_if_embedding(connection: &mut PgConnection, id: ConnectionId) -> Result<(), StoreError> {
+    let used = sqlx::query_scalar!(
+        r#"SELECT EXISTS (SELECT FROM document_stores WHERE embedding_connection_id = $1) AS "used!""#,
+        id.0
+    )
+    .fetch_one(connection)
+    .await?;
+    if used {
+        return Err(StoreError::Referenced { constraint: "document_stores_embedding_connection_id_fkey".to_owned() });
+    }
+    Ok(())
 }
 
 fn seal(id: ConnectionId, credential: Option<&Secret>, vault: &Vault) -> Result<Option<Vec<u8>>, StoreError> {

@@ -184,8 +184,8 @@ impl Store {
     /// its width must be there; see [`Store::ensure_vector_table`].
     ///
     /// # Errors
-    /// [`StoreError::NotFound`] for the project, [`StoreError::AlreadyExists`] when it has a store of that name,
-    /// [`StoreError::Referenced`] for a connection that does not exist.
+    /// [`StoreError::AlreadyExists`] when the project has a store of that name; [`StoreError::Conflict`] when the project
+    /// is gone or out of reach, or the connection is gone or has another model by now.
     pub async fn create_document_store(
         &self,
         reach: Reach,
@@ -194,9 +194,12 @@ impl Store {
     ) -> Result<StoreId, StoreError> {
         let settings = &new.settings;
         let made = sqlx::query!(
-            r#"WITH identity AS (
+            r#"WITH asked AS (
+                   -- Locked, so that nobody gives it another model between this and the store.
+                   SELECT id FROM model_connections WHERE id = $3 AND model_name = $5 FOR SHARE),
+               identity AS (
                    INSERT INTO embedding_revisions (connection_id, base_url, model_name, width)
-                   SELECT $3, $4, $5, $6 FROM projects WHERE id = $1 AND can_reach_project(id, $2)
+                   SELECT a.id, $4, $5, $6 FROM asked a, projects p WHERE p.id = $1 AND can_reach_project(p.id, $2)
                    -- Changes nothing, but makes the row that is there already an answer.
                    ON CONFLICT (connection_id, base_url, model_name, width) DO UPDATE SET width = excluded.width
                    RETURNING id),
@@ -225,7 +228,7 @@ impl Store {
         )
         .fetch_optional(self.pool())
         .await?;
-        made.map(|made| StoreId(made.id)).ok_or(StoreError::NotFound)
+        made.map(|made| StoreId(made.id)).ok_or(StoreError::Conflict)
     }
 
     /// Changes a store of a project within reach that still has the given revision. Documents that are there keep their

@@ -35,6 +35,11 @@ pub(crate) enum ApiError {
     SetupDone,
     #[error("item is still referenced by a project or RAG store")]
     Referenced,
+    #[error(
+        "a RAG store embeds with this connection: its model and its provider type stay; make another connection for \
+         another model"
+    )]
+    ConnectionInUse,
     #[error("the store still holds documents; delete them first")]
     StoreNotEmpty,
     #[error("calls were made under this project; its history keeps it from being deleted")]

@@ -99,6 +99,7 @@ impl Face {
             ApiError::Taken => Self::new(StatusCode::CONFLICT).code("name_taken"),
             ApiError::SetupDone => Self::new(StatusCode::CONFLICT).code("setup_completed"),
             ApiError::Referenced => Self::new(StatusCode::CONFLICT).code("still_referenced"),
+            ApiError::ConnectionInUse => Self::new(StatusCode::CONFLICT).code("connection_in_use"),
             ApiError::StoreNotEmpty => Self::new(StatusCode::CONFLICT).code("store_not_empty"),
             ApiError::HasUsage => Self::new(StatusCode::CONFLICT).code("project_has_usage"),
             ApiError::Changed => Self::new(StatusCode::CONFLICT).code("changed_meanwhile"),

@@ -3,7 +3,7 @@
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::lab::{Admin, model};
+use crate::lab::{Admin, model, upstream};
 
 const SECRET: &str = "sk-upstream-0123456789abcdef";
 
@@ -84,5 +84,27 @@ async fn addresses_that_cannot_be_called_are_refused_when_they_are_typed() -> an
         assert_eq!(status, StatusCode::BAD_REQUEST, "{member}");
         assert!(body["error"]["message"].as_str().unwrap().starts_with(member), "{body}");
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_connection_that_a_store_embeds_with_keeps_its_model() -> anyhow::Result<()> {
+    let database = testkit::database().await?;
+    let (admin, upstream) = (Admin::start(&database).await?, upstream().await?);
+    let store = admin.make_store(&upstream).await?;
+    let id = admin.get("/models").await?.1["models"][0]["id"].clone();
+    let path = format!("/models/{id}");
+    let patch = async |change: Value| admin.call(Method::PATCH, &path, Some(change)).await;
+    for change in [json!({ "model_name": "other" }), json!({ "provider_type": "openai" })] {
+        let (status, body) = patch(change.clone()).await?;
+        assert_eq!((status, &body["error"]["code"]), (StatusCode::CONFLICT, &json!("connection_in_use")), "{change}");
+    }
+    let (_, same) = admin.get(&path).await?;
+    assert_eq!((&same["model_name"], &same["revision"]), (&json!("demo-embed"), &json!(1)));
+    let moved = json!({ "name": "renamed", "model_name": "demo-embed", "base_url": "http://127.0.0.1:1/v1" });
+    assert_eq!(patch(moved).await?.0, StatusCode::OK, "its address may change");
+    assert_eq!(admin.call(Method::DELETE, &format!("/rag-stores/{store}"), None).await?.0, StatusCode::NO_CONTENT);
+    let (status, changed) = patch(json!({ "model_name": "other" })).await?;
+    assert_eq!((status, &changed["model_name"]), (StatusCode::OK, &json!("other")), "{changed}");
     Ok(())
 }

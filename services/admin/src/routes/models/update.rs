@@ -6,6 +6,7 @@ use axum::extract::State;
 use domain::ConnectionId;
 use serde::Deserialize;
 use serde_json::json;
+use store::StoreError;
 use store::connections::{ConnectionSettings, CredentialChange};
 use url::Url;
 
@@ -29,7 +30,7 @@ pub(crate) struct Changes {
 }
 
 /// Changes a connection. Its credential never follows it to another address: without a new one in the same request it is
-/// cleared.
+/// cleared. Its model stays while a document store uses it: the vectors there are that model's.
 pub(crate) async fn handle(
     State(app): State<Arc<App>>,
     Id(id): Id<ConnectionId>,
@@ -65,7 +66,12 @@ pub(crate) async fn handle(
             CredentialChange::Set(_) => "replaced",
         },
     }));
-    app.store.update_connection(id, now.revision, &settings, &change, &app.vault, &entry).await?;
+    app.store.update_connection(id, now.revision, &settings, &change, &app.vault, &entry).await.map_err(|error| {
+        match error {
+            StoreError::Referenced { .. } => ApiError::ConnectionInUse,
+            error => error.into(),
+        }
+    })?;
     Ok(axum::Json(View::of(read(&app, id).await?, &app.vault)))
 }
 
