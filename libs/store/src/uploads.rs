@@ -8,7 +8,7 @@ use crate::audit::AuditEntry;
 use crate::pool::Topic;
 use crate::{Reach, Store, StoreError};
 
-/// How often the transaction is tried when the same bytes are named by somebody else at the same moment.
+/// How often the transaction is tried when somebody else is at the same bytes or the same document at the same moment.
 const TRIES: usize = 3;
 
 /// A file whose bytes are stored and hashed.
@@ -41,7 +41,8 @@ pub enum UploadOutcome {
     Created(DocumentId),
     /// It is the next content of the document with its external key and waits; the old content stays searchable.
     Replaced(DocumentId),
-    /// The store has these bytes already, as this document. Nothing was kept.
+    /// The store has these bytes already, as this document, which has the external key now if it had none. Nothing else
+    /// was kept.
     Duplicate(DocumentId),
     /// The store may not hold that many documents. Nothing was kept.
     TooManyDocuments {
@@ -75,6 +76,8 @@ impl Store {
                 Err(StoreError::AlreadyExists { constraint }) if constraint == "blobs_sha256_key" && tries < TRIES => {
                     tries += 1;
                 }
+                // A worker that ends its work on the document locks it and the store the other way round.
+                Err(StoreError::Conflict) if tries < TRIES => tries += 1,
                 result => return result,
             }
         }
@@ -88,21 +91,38 @@ impl Store {
     ) -> Result<UploadOutcome, StoreError> {
         let mut transaction = self.pool().begin().await?;
         let quota = lock_store(&mut transaction, reach, upload.store).await?;
+        lock_blobs(&mut transaction, upload).await?;
         let blob = name_blob(&mut transaction, upload).await?;
         let held = find_held(&mut transaction, upload, blob).await?;
+        let mut adopted = false;
         let outcome = match (held.keyed, held.same) {
             (Some(keyed), _) if held.keyed_is_same => UploadOutcome::Duplicate(keyed),
             (Some(keyed), _) => match quota.refuses(&held, 0, upload.size - held.keyed_size) {
                 Some(refusal) => refusal,
                 None => replace(&mut transaction, keyed, upload, blob).await?,
             },
-            (None, Some(same)) if !upload.allow_duplicate => UploadOutcome::Duplicate(same),
+            // A document has one key: with another key, or beside one that has another, the same bytes are another document.
+            (None, Some(same))
+                if !upload.allow_duplicate && (upload.external_key.is_none() || held.same_is_keyless) =>
+            {
+                if upload.external_key.is_some() {
+                    adopt(&mut transaction, same, upload).await?;
+                    adopted = true;
+                }
+                UploadOutcome::Duplicate(same)
+            }
             (None, _) => match quota.refuses(&held, 1, upload.size) {
                 Some(refusal) => refusal,
                 None => create(&mut transaction, upload, blob).await?,
             },
         };
         match outcome {
+            UploadOutcome::Duplicate(document) if adopted => {
+                sqlx::query_scalar!("SELECT record_audit('document', $1, $2)", document.0, entry.to_json())
+                    .fetch_one(&mut *transaction)
+                    .await?;
+                transaction.commit().await?;
+            }
             UploadOutcome::Created(document) | UploadOutcome::Replaced(document) => {
                 sqlx::query!(
                     "SELECT record_audit('document', $1, $2) AS entry, pg_notify(notification_channel($3), '')",
@@ -158,6 +178,23 @@ async fn lock_store(connection: &mut PgConnection, reach: Reach, store: StoreId)
     .ok_or(StoreError::NotFound)
 }
 
+/// Locks the blobs that the upload may touch beside its own, those with its bytes and with the content that it replaces,
+/// by id: two stores that swap contents at once wait for each other in one direction only.
+async fn lock_blobs(connection: &mut PgConnection, upload: &Upload) -> Result<(), StoreError> {
+    sqlx::query!(
+        "SELECT id FROM blobs
+          WHERE sha256 = $1
+             OR id IN (SELECT blob_id FROM documents WHERE store_id = $2 AND external_key = $3)
+          ORDER BY id FOR UPDATE",
+        upload.sha256.as_slice(),
+        upload.store.0,
+        upload.external_key
+    )
+    .fetch_all(connection)
+    .await?;
+    Ok(())
+}
+
 /// The blob with these bytes: the one that has them already, in whatever store, or else the one just uploaded.
 async fn name_blob(connection: &mut PgConnection, upload: &Upload) -> Result<i64, StoreError> {
     // Touched, so that a sweep that is looking at it lets it be.
@@ -190,7 +227,9 @@ async fn name_blob(connection: &mut PgConnection, upload: &Upload) -> Result<i64
 struct Held {
     documents: i64,
     bytes: i64,
+    /// Has the same bytes; one without a key if there is one.
     same: Option<DocumentId>,
+    same_is_keyless: bool,
     keyed: Option<DocumentId>,
     keyed_size: i64,
     keyed_is_same: bool,
@@ -199,10 +238,13 @@ struct Held {
 async fn find_held(connection: &mut PgConnection, upload: &Upload, blob: i64) -> Result<Held, StoreError> {
     let row = sqlx::query!(
         r#"SELECT held.documents AS "documents!", held.bytes AS "bytes!",
-                  (SELECT min(d.id) FROM documents d WHERE d.store_id = $1 AND d.blob_id = $2) AS same,
+                  same.id AS "same?", same.external_key IS NULL AS "same_is_keyless!",
                   keyed.id AS "keyed?", keyed.size AS "keyed_size?", keyed.blob_id AS "keyed_blob?"
              FROM (SELECT count(*) AS documents, coalesce(sum(size), 0)::bigint AS bytes
                      FROM documents WHERE store_id = $1) held
+                  LEFT JOIN LATERAL (
+                      SELECT d.id, d.external_key FROM documents d WHERE d.store_id = $1 AND d.blob_id = $2
+                       ORDER BY d.external_key IS NOT NULL, d.id LIMIT 1) same ON true
                   LEFT JOIN documents keyed ON keyed.store_id = $1 AND keyed.external_key = $3"#,
         upload.store.0,
         blob,
@@ -214,6 +256,7 @@ async fn find_held(connection: &mut PgConnection, upload: &Upload, blob: i64) ->
         documents: row.documents,
         bytes: row.bytes,
         same: row.same.map(DocumentId),
+        same_is_keyless: row.same_is_keyless,
         keyed: row.keyed.map(DocumentId),
         keyed_size: row.keyed_size.unwrap_or_default(),
         keyed_is_same: row.keyed_blob == Some(blob),
@@ -235,6 +278,18 @@ async fn create(connection: &mut PgConnection, upload: &Upload, blob: i64) -> Re
     .fetch_one(connection)
     .await?;
     Ok(UploadOutcome::Created(DocumentId(id)))
+}
+
+/// Gives a document without a key the one of the upload, so that what comes next under it replaces the document.
+async fn adopt(connection: &mut PgConnection, document: DocumentId, upload: &Upload) -> Result<(), StoreError> {
+    sqlx::query!(
+        "UPDATE documents SET external_key = $2, updated_at = clock_timestamp() WHERE id = $1",
+        document.0,
+        upload.external_key
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
 }
 
 /// The next content of a document. A worker that is at the old one loses its claim.

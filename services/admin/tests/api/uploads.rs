@@ -118,6 +118,27 @@ async fn new_content_under_the_same_key_replaces_the_document_and_keeps_the_old_
 }
 
 #[tokio::test]
+async fn a_key_sent_with_bytes_that_are_there_is_kept() -> anyhow::Result<()> {
+    let database = testkit::database().await?;
+    let (admin, upstream) = (Admin::start(&database).await?, upstream().await?);
+    let path = format!("/rag-stores/{}/documents", admin.make_store(&upstream).await?);
+    let send = async |key: &str, text: &str| {
+        let path = if key.is_empty() { path.clone() } else { format!("{path}?external_key={key}") };
+        anyhow::Ok(upload(&admin, &path, form("a.txt", text.as_bytes().to_vec())).await?.1)
+    };
+    let first = send("", "first").await?;
+    let named = send("k", "first").await?;
+    assert_eq!((&named["duplicate_of"], &named["external_key"]), (&first["id"], &json!("k")));
+    let other = send("l", "first").await?;
+    assert!(other["id"] != first["id"] && other["external_key"] == "l", "another key is another document: {other}");
+    let next = send("k", "second").await?;
+    assert_eq!((&next["id"], &next["content_version"]), (&first["id"], &json!(2)), "the key leads to the document");
+    let pool = database.superuser_pool().await?;
+    assert_eq!((count(&pool, "documents").await?, count(&pool, "blobs").await?), (2, 2));
+    Ok(())
+}
+
+#[tokio::test]
 async fn files_that_are_not_documents_are_refused_by_code_and_leave_nothing() -> anyhow::Result<()> {
     let database = testkit::database().await?;
     let (admin, upstream) = (Admin::start(&database).await?, upstream().await?);
