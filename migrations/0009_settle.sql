@@ -187,3 +187,28 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
      WHERE k.key_hash = p_key_hash
         OR (k.previous_hash = p_key_hash AND k.previous_valid_until > clock_timestamp())
 $$;
+
+-- Deletes a project with its routes, members and key. Null when there is none within reach of p_user_id, false when calls
+-- are open or logged under it. The row that admission locks too is locked only after the log was searched: the search
+-- that is repeated then finds at most what came in between, and nothing is admitted from there on.
+CREATE FUNCTION delete_project(p_project_id bigint, p_user_id bigint, p_entry jsonb) RETURNS boolean
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM projects WHERE id = p_project_id AND can_reach_project(id, p_user_id)) THEN
+        RETURN NULL;
+    END IF;
+    IF EXISTS (SELECT FROM request_logs WHERE project_id = p_project_id) THEN
+        RETURN false;
+    END IF;
+    PERFORM FROM projects WHERE id = p_project_id FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    IF EXISTS (SELECT FROM requests_open WHERE project_id = p_project_id)
+       OR EXISTS (SELECT FROM request_logs WHERE project_id = p_project_id) THEN
+        RETURN false;
+    END IF;
+    DELETE FROM projects WHERE id = p_project_id;
+    PERFORM record_change('project', p_project_id, p_entry);
+    RETURN true;
+END $$;

@@ -308,31 +308,18 @@ impl Store {
         id: ProjectId,
         entry: &AuditEntry,
     ) -> Result<ProjectDeletion, StoreError> {
-        let mut transaction = self.pool().begin().await?;
-        // Admission locks this row too. What it admitted before is seen by the next statement, and nothing is admitted
-        // between the two.
-        sqlx::query_scalar!(
-            "SELECT id FROM projects WHERE id = $1 AND can_reach_project(id, $2) FOR UPDATE",
+        let outcome = sqlx::query_scalar!(
+            r#"SELECT delete_project($1, $2, $3) AS "deleted?""#,
             id.0,
-            reach.member()
-        )
-        .fetch_optional(&mut *transaction)
-        .await?
-        .ok_or(StoreError::NotFound)?;
-        let deleted = sqlx::query_scalar!(
-            "WITH deleted AS (
-                 DELETE FROM projects p
-                  WHERE p.id = $1
-                    AND NOT EXISTS (SELECT FROM requests_open o WHERE o.project_id = p.id)
-                    AND NOT EXISTS (SELECT FROM request_logs l WHERE l.project_id = p.id)
-                 RETURNING id)
-             SELECT record_change('project', id, $2) FROM deleted",
-            id.0,
+            reach.member(),
             entry.to_json()
         )
-        .fetch_optional(&mut *transaction)
+        .fetch_one(self.pool())
         .await?;
-        transaction.commit().await?;
-        Ok(if deleted.is_some() { ProjectDeletion::Deleted } else { ProjectDeletion::HasUsage })
+        match outcome {
+            Some(true) => Ok(ProjectDeletion::Deleted),
+            Some(false) => Ok(ProjectDeletion::HasUsage),
+            None => Err(StoreError::NotFound),
+        }
     }
 }

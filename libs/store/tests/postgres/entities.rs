@@ -11,15 +11,15 @@ use store::testing::{RoleName, TestDatabase};
 use store::{Reach, StoreError};
 use vault::Vault;
 
-fn entry(action: &'static str) -> AuditEntry {
+pub(crate) fn entry(action: &'static str) -> AuditEntry {
     AuditEntry::new(Actor::named("test"), action)
 }
 
-fn vault() -> anyhow::Result<Vault> {
+pub(crate) fn vault() -> anyhow::Result<Vault> {
     Ok(Vault::load(Some(&Secret::new("ab".repeat(32))), None, Path::new("/does/not/exist"))?)
 }
 
-fn connection(name: &str) -> ConnectionSettings {
+pub(crate) fn connection(name: &str) -> ConnectionSettings {
     ConnectionSettings {
         name: name.to_owned(),
         provider_type: "custom_openai".to_owned(),
@@ -39,7 +39,7 @@ fn route(name: &str, connections: &[ConnectionId]) -> RouteSettings {
     }
 }
 
-async fn project(database: &TestDatabase, name: &str) -> anyhow::Result<(ProjectId, ApiKey)> {
+pub(crate) async fn project(database: &TestDatabase, name: &str) -> anyhow::Result<(ProjectId, ApiKey)> {
     let key = ApiKey::generate(KeyKind::Project);
     let store = database.store(RoleName::Backend)?;
     let id = store.create_project(&ProjectSettings::named(name), &key, None, &entry("project.create")).await?;

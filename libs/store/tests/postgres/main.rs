@@ -8,6 +8,7 @@
 )]
 
 mod admission;
+mod contention;
 mod entities;
 mod queue;
 mod schema;
