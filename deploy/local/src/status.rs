@@ -23,7 +23,9 @@ pub(crate) enum State {
     Starting,
     /// It can be used.
     Ready,
-    /// Nothing runs, or it is on its way there.
+    /// It was told to stop, and something still runs.
+    Stopping,
+    /// Nothing runs.
     #[default]
     Stopped,
 }
@@ -154,6 +156,16 @@ mod tests {
         members.sort_unstable();
         assert_eq!(members, expected);
         assert_eq!(text["state"], "stopped");
+    }
+
+    #[tokio::test]
+    async fn stopped_means_that_nothing_runs_any_more() {
+        let (_parent, dir) = folder();
+        let lock = dir.lock().await.unwrap().unwrap();
+        Board::new(dir.clone(), Status::default()).change(|status| status.state = State::Stopping);
+        assert_eq!(Status::of(&dir).unwrap().state, State::Stopping);
+        drop(lock);
+        assert_eq!(Status::of(&dir).unwrap().state, State::Stopped);
     }
 
     #[tokio::test]

@@ -18,6 +18,7 @@ fn text(dir: &StateDir, status: &Status) -> String {
     let begin = match status.state {
         State::Ready => format!("ready, in {place}"),
         State::Starting => format!("starting, in {place}"),
+        State::Stopping => format!("stopping, in {place}"),
         State::Stopped if dir.exists() => format!("stopped, in {place}; start it with `{}`", up()),
         State::Stopped => format!("nothing in {place} yet; start it with `{}`", up()),
     };

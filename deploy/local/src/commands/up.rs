@@ -56,7 +56,7 @@ pub(crate) async fn run(dir: StateDir, ports: Ports, up: &Up) -> anyhow::Result<
         Ok(None) => Ok(()),
         Err(error) => Err(error),
     };
-    board.change(|status| status.state = State::Stopped);
+    board.change(|status| status.state = State::Stopping);
     let stopped = running.stop(&mut signals, &board).await;
     drop(lock);
     outcome.and(stopped)
