@@ -253,6 +253,12 @@ impl ChatStream {
         self.tap.insert_before_done(event);
     }
 
+    /// Whether all of the answer, `[DONE]` included, has been given out: nothing is missing if the client leaves now.
+    #[must_use]
+    pub fn is_given_out(&self) -> bool {
+        self.tap.saw_done() && self.out.is_empty() && self.failed.is_none()
+    }
+
     /// What is known of the answer so far.
     #[must_use]
     pub fn outcome(&self) -> StreamOutcome {

@@ -7,6 +7,7 @@
     reason = "helpers of a test fail it by panicking"
 )]
 
+mod abort;
 mod access;
 mod chat;
 mod embeddings;

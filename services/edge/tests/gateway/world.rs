@@ -177,7 +177,7 @@ impl Drop for Edge {
     }
 }
 
-const TURN: &str = "Tell me about the moon";
+pub(crate) const TURN: &str = "Tell me about the moon";
 
 /// The prompt tokens of [`turn`], by our count.
 pub(crate) fn turn_tokens() -> i64 {

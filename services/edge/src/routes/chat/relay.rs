@@ -227,8 +227,12 @@ impl Relay {
 
 impl Drop for Relay {
     /// The client has left, or the task panicked: what was delivered until now is what counts. The call settles itself
-    /// as left.
+    /// as left, unless the answer was whole: many clients leave at `[DONE]` and do not wait for the end of the body.
     fn drop(&mut self) {
-        self.tally();
+        if matches!(&self.phase, Phase::Streaming(stream) if stream.is_given_out()) {
+            self.settle(Ending::Complete, 200, None);
+        } else {
+            self.tally();
+        }
     }
 }
