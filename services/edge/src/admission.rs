@@ -2,10 +2,11 @@
 
 mod count;
 mod headers;
+mod tags;
 
 use std::time::{Duration, Instant};
 
-use domain::{NanoUsd, PriceSnapshot, RequestId};
+use domain::{ConnectionId, NanoUsd, PriceSnapshot, ProviderType, RequestId};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use ledger::{Ending, OpenCall, Outcome};
 use providers::{Charge, Connection, UpstreamError, Usage};
@@ -18,6 +19,7 @@ use crate::error::{EdgeError, Failure, KeyState};
 use crate::state::Edge;
 
 pub(crate) use count::{TokenCounter, delivered};
+pub(crate) use tags::Tags;
 
 /// The output bound of a call that brings none, on a route that has none.
 pub(crate) const DEFAULT_OUTPUT: i64 = 4096;
@@ -37,13 +39,29 @@ pub(crate) struct Claim<'a> {
     pub(crate) caller: &'a Caller,
     pub(crate) operation: &'static str,
     pub(crate) route: Option<&'a str>,
-    pub(crate) target: Option<(&'a Target, &'a Connection)>,
+    /// The model that is paid.
+    pub(crate) model: Option<Model<'a>>,
+    pub(crate) tags: Tags,
     pub(crate) prompt_tokens: i64,
     pub(crate) output_tokens: i64,
     pub(crate) min_output: i64,
     pub(crate) prices: PriceSnapshot,
     pub(crate) fixed_cost: NanoUsd,
     pub(crate) streamed: bool,
+}
+
+/// A model at a provider, as the log names it.
+pub(crate) struct Model<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) provider: ProviderType,
+    pub(crate) connection: Option<ConnectionId>,
+}
+
+impl<'a> Model<'a> {
+    /// The model that a route leads to.
+    pub(crate) fn of(target: &'a Target, connection: &Connection) -> Self {
+        Self { name: &target.model, provider: target.provider, connection: Some(connection.id) }
+    }
 }
 
 /// A call that may run, and the headers that every answer to it carries.
@@ -54,14 +72,16 @@ pub(crate) struct Admitted {
 
 /// Reserves for a call, or says why not.
 pub(crate) async fn admit(edge: &Edge, claim: Claim<'_>) -> Result<Admitted, Failure> {
-    let model = claim.target.map(|(target, _)| target.model.as_str());
+    let model = claim.model.as_ref().map(|model| model.name);
+    let tags = claim.tags.json();
     let details = serde_json::json!({
         "operation": claim.operation,
         "route": claim.route,
         "model": model,
-        "provider_type": claim.target.map(|(target, _)| target.provider.as_str()),
-        "connection_id": claim.target.map(|(_, connection)| connection.id.0),
+        "provider_type": claim.model.as_ref().map(|model| model.provider.as_str()),
+        "connection_id": claim.model.as_ref().and_then(|model| model.connection).map(|connection| connection.0),
         "streamed": claim.streamed,
+        "tags": tags,
         // Stands until the call is settled, and for good if this process dies before.
         "status": 499,
     });
@@ -86,7 +106,9 @@ pub(crate) async fn admit(edge: &Edge, claim: Claim<'_>) -> Result<Admitted, Fai
         Outcome::Open(mut call) => {
             headers::describe(call.headroom(), &mut headers);
             call.accepted_at(claim.accepted);
-            call.entry_mut().streamed = claim.streamed;
+            let entry = call.entry_mut();
+            entry.streamed = claim.streamed;
+            entry.tags = tags;
             Ok(Admitted { call, headers })
         }
         Outcome::Denied(denial) => {

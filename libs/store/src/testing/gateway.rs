@@ -38,6 +38,8 @@ pub struct LoggedCall {
     pub attempts: i32,
     /// Passages added.
     pub rag_hits: Option<i32>,
+    /// The client's tags.
+    pub tags: Option<serde_json::Value>,
 }
 
 impl TestDatabase {
@@ -244,7 +246,7 @@ impl TestDatabase {
         self.with_pool(async |pool| {
             let rows = sqlx::query(
                 "SELECT request_id::text, operation, route, model, status, error_code, state, streamed, prompt_tokens,
-                        completion_tokens, charged_requests, charged_tokens, charged_cost, attempts, rag_hits
+                        completion_tokens, charged_requests, charged_tokens, charged_cost, attempts, rag_hits, tags
                    FROM request_logs WHERE project_id = $1 ORDER BY admitted_at, request_id",
             )
             .bind(project.0)
@@ -268,6 +270,7 @@ impl TestDatabase {
                         charged_cost: row.try_get(12)?,
                         attempts: row.try_get(13)?,
                         rag_hits: row.try_get(14)?,
+                        tags: row.try_get(15)?,
                     })
                 })
                 .collect()

@@ -125,6 +125,22 @@ impl TestDatabase {
         Ok(waits)
     }
 
+    /// What the ledger knows of a project's calls in flight beside their holds, oldest first.
+    ///
+    /// # Errors
+    /// When the server cannot be reached.
+    pub async fn open_details(&self, project: ProjectId) -> anyhow::Result<Vec<serde_json::Value>> {
+        let pool = self.superuser_pool().await?;
+        let details = sqlx::query_scalar(
+            "SELECT details FROM requests_open WHERE project_id = $1 ORDER BY admitted_at, request_id",
+        )
+        .bind(project.0)
+        .fetch_all(&pool)
+        .await?;
+        pool.close().await;
+        Ok(details)
+    }
+
     /// Reads the totals of a project.
     ///
     /// # Errors

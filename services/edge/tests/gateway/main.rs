@@ -17,4 +17,5 @@ mod models;
 mod passages;
 mod settings;
 mod stream;
+mod tags;
 mod world;

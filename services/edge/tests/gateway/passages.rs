@@ -22,7 +22,7 @@ const TEXTS: [&str; 3] = [
 const QUESTION: &str = "How long does the warranty of the Brewmaster last?";
 
 /// A world whose project has one indexed document of three passages, made the way a worker makes it.
-async fn world() -> anyhow::Result<(World, StoreId)> {
+pub(crate) async fn world() -> anyhow::Result<(World, StoreId)> {
     let world = World::new().await?;
     let embedding = world.database.insert_connection("embed", &world.upstream.base_url(), "demo-embed").await?;
     let policy = AddressPolicy::new(true, []);

@@ -30,6 +30,8 @@ pub struct EmbeddingsRequest<'a> {
     pub dimensions: Option<u64>,
     /// `user` where it is a string.
     pub user: Option<Cow<'a, str>>,
+    /// `metadata` as sent. The API has it for chats only; servers and clients that have it here too mean the same.
+    pub metadata: Option<&'a RawValue>,
     text: &'a str,
     members: Members<'a>,
 }
@@ -52,6 +54,7 @@ impl<'a> EmbeddingsRequest<'a> {
             input: input(value)?,
             dimensions,
             user: members.present("user").and_then(text_of),
+            metadata: members.present("metadata"),
             text,
             members,
         })

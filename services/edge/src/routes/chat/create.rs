@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use super::prepare::{Ready, prepare};
 use super::relay::{Relay, connect};
-use crate::admission::{delivered, reported, settle_cut, settle_failed};
+use crate::admission::{Tags, delivered, reported, settle_cut, settle_failed};
 use crate::auth::Caller;
 use crate::error::{EdgeError, Failure};
 use crate::routes::request_id::Arrival;
@@ -30,11 +30,12 @@ pub(crate) async fn create(
     Extension(caller): Extension<Caller>,
     Extension(id): Extension<RequestId>,
     Extension(Arrival(accepted)): Extension<Arrival>,
+    tags: Tags,
     request: Request,
 ) -> Result<Response, Failure> {
     let received = edge.bodies.read(request).await?;
     let request = ChatRequest::parse(&received).map_err(EdgeError::from)?;
-    let ready = prepare(&edge, &caller, id, accepted, &received, &request).await?;
+    let ready = prepare(&edge, &caller, id, accepted, &received, &request, tags).await?;
     if ready.upstream.stream { stream(edge, ready, received).await } else { whole(&edge, ready).await }
 }
 

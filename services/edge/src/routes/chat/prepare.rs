@@ -10,7 +10,7 @@ use ledger::OpenCall;
 use providers::{ChatCall, ChatRequest, Connection, Outgoing};
 use tokens::Family;
 
-use crate::admission::{Admitted, Claim, DEFAULT_OUTPUT, LARGEST_OUTPUT, admit};
+use crate::admission::{Admitted, Claim, DEFAULT_OUTPUT, LARGEST_OUTPUT, Model, Tags, admit};
 use crate::auth::Caller;
 use crate::catalog::PublicRoute;
 use crate::error::Failure;
@@ -37,6 +37,7 @@ pub(super) async fn prepare(
     accepted: Instant,
     body: &Bytes,
     request: &ChatRequest<'_>,
+    tags: Tags,
 ) -> Result<Ready, Failure> {
     let project = edge.catalog.project(caller.project).await?;
     let chosen = project.choose(&request.model, caller)?;
@@ -61,7 +62,8 @@ pub(super) async fn prepare(
         caller,
         operation: "chat",
         route: Some(&route.name),
-        target: Some((target, &connection)),
+        model: Some(Model::of(target, &connection)),
+        tags: tags.and(request.metadata, request.user.as_deref()),
         prompt_tokens: counted.saturating_add(context_budget).saturating_add(query_tokens),
         output_tokens: bound,
         min_output: route.min_output.min(bound),

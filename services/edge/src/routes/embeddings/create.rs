@@ -12,7 +12,7 @@ use providers::{Attempts, EmbeddingsRequest};
 use tokens::Family;
 use tokio::time::Instant;
 
-use crate::admission::{Admitted, Claim, admit, reported, settle_cut, settle_failed};
+use crate::admission::{Admitted, Claim, Model, Tags, admit, reported, settle_cut, settle_failed};
 use crate::auth::Caller;
 use crate::error::{EdgeError, Failure};
 use crate::routes::request_id::Arrival;
@@ -24,6 +24,7 @@ pub(crate) async fn create(
     Extension(caller): Extension<Caller>,
     Extension(id): Extension<RequestId>,
     Extension(Arrival(accepted)): Extension<Arrival>,
+    tags: Tags,
     request: Request,
 ) -> Result<Response, Failure> {
     let received = edge.bodies.read(request).await?;
@@ -41,7 +42,8 @@ pub(crate) async fn create(
         caller: &caller,
         operation: "embeddings",
         route: Some(&chosen.route.name),
-        target: Some((target, &connection)),
+        model: Some(Model::of(target, &connection)),
+        tags: tags.and(request.metadata, request.user.as_deref()),
         prompt_tokens: counted,
         output_tokens: 0,
         min_output: 0,

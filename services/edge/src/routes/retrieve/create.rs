@@ -8,8 +8,9 @@ use ledger::{Ending, PriceSource};
 use providers::RequestError;
 use retrieval::Hit;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
-use crate::admission::{Admitted, Claim, admit, settle_cut};
+use crate::admission::{Admitted, Claim, Model, Tags, admit, settle_cut};
 use crate::auth::Caller;
 use crate::error::{EdgeError, Failure};
 use crate::grounding::{Plan, Source, cut, top_k};
@@ -21,9 +22,12 @@ const MOST: usize = 50;
 
 /// A question to the project's store.
 #[derive(Debug, Deserialize)]
-struct Question {
+struct Question<'a> {
     query: String,
     top_k: Option<usize>,
+    #[serde(borrow)]
+    metadata: Option<&'a RawValue>,
+    user: Option<String>,
 }
 
 /// The passages that answer it best.
@@ -57,6 +61,7 @@ pub(crate) async fn create(
     Extension(caller): Extension<Caller>,
     Extension(id): Extension<RequestId>,
     Extension(Arrival(accepted)): Extension<Arrival>,
+    tags: Tags,
     request: Request,
 ) -> Result<Response, Failure> {
     let received = edge.bodies.read(request).await?;
@@ -65,6 +70,7 @@ pub(crate) async fn create(
     let store = project.store.ok_or(EdgeError::NoStore)?;
     let plan = Plan { store, query: cut(&question.query), top_k: top_k(&project, question.top_k) };
     let prices = edge.catalog.prices().await?;
+    let embedding = project.embedding.as_ref();
     let (query_tokens, query_cost) = plan.hold(&project, &prices, &edge.counter).await?;
     let claim = Claim {
         request: id,
@@ -72,7 +78,8 @@ pub(crate) async fn create(
         caller: &caller,
         operation: "retrieve",
         route: None,
-        target: None,
+        model: embedding.map(|(provider, model)| Model { name: model, provider: *provider, connection: None }),
+        tags: tags.and(question.metadata, question.user.as_deref()),
         prompt_tokens: query_tokens,
         output_tokens: 0,
         min_output: 0,
@@ -81,8 +88,7 @@ pub(crate) async fn create(
         streamed: false,
     };
     let Admitted { mut call, headers } = admit(&edge, claim).await?;
-    let source =
-        project.embedding.as_ref().map_or(PriceSource::None, |(provider, model)| prices.price(*provider, model).1);
+    let source = embedding.map_or(PriceSource::None, |(provider, model)| prices.price(*provider, model).1);
     call.priced(PriceSnapshot::default(), source);
     let found = tokio::select! {
         biased;
@@ -120,8 +126,8 @@ fn passage(hit: &Hit) -> Passage<'_> {
     Passage { object: "passage", source: Source::of(hit), content: &hit.passage.content }
 }
 
-fn read(body: &[u8]) -> Result<Question, EdgeError> {
-    let question: Question =
+fn read(body: &[u8]) -> Result<Question<'_>, EdgeError> {
+    let question: Question<'_> =
         serde_json::from_slice(body).map_err(|error| RequestError::Malformed(error.to_string()))?;
     if question.query.trim().is_empty() {
         return Err(RequestError::Missing("query").into());
