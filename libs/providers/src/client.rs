@@ -155,7 +155,7 @@ impl Providers {
         let response = self.accepted(connection, response, deadline).await?;
         if !call.stream || is_json(response.headers()) {
             let body = self.http.read_answer(response, deadline).await?;
-            let answer = openai::read_chat_answer(&body, &call.rules.public_model, connection.credential_text())?;
+            let answer = openai::read_chat_answer(&body, &call.rules, connection.credential_text())?;
             // Only its error would have been of use to a client that waits for events.
             return if call.stream {
                 Err(UpstreamError::BadAnswer("it is not a stream"))
@@ -164,7 +164,7 @@ impl Providers {
             };
         }
         let mut stream = ChatStream {
-            response,
+            response: Some(response),
             tap: StreamTap::new(call.rules.clone(), connection.credential.clone()),
             http: Arc::clone(&self.http),
             out: BytesMut::new(),
@@ -213,7 +213,8 @@ fn is_json(headers: &HeaderMap) -> bool {
 /// A chat stream being passed on. Dropping it cancels the upstream call.
 #[derive(Debug)]
 pub struct ChatStream {
-    response: Response,
+    /// Absent once nothing more is wanted of it.
+    response: Option<Response>,
     tap: StreamTap,
     http: Arc<HttpClient>,
     out: BytesMut,
@@ -248,11 +249,6 @@ impl ChatStream {
         }
     }
 
-    /// Has an event of ours, whole with its blank line, written before the end.
-    pub fn insert_before_done(&mut self, event: Bytes) {
-        self.tap.insert_before_done(event);
-    }
-
     /// Whether all of the answer, `[DONE]` included, has been given out: nothing is missing if the client leaves now.
     #[must_use]
     pub fn is_given_out(&self) -> bool {
@@ -278,11 +274,15 @@ impl ChatStream {
 
     /// Takes one read from the network into `out`, `failed` or `ended`.
     async fn read(&mut self) {
+        let Some(response) = &mut self.response else {
+            self.ended = true;
+            return;
+        };
         let options = self.http.options();
         let idle_by = self.last_arrival + options.idle_timeout;
         let linger_by = self.last_arrival + if self.tap.saw_done() { LINGER } else { options.idle_timeout };
         let by = idle_by.min(self.ends_by).min(linger_by);
-        let result = match timeout_at(by, self.response.chunk()).await {
+        let result = match timeout_at(by, response.chunk()).await {
             Err(_) if self.tap.saw_done() => {
                 self.ended = true;
                 Ok(())
@@ -309,5 +309,9 @@ impl ChatStream {
             }
         };
         self.failed = result.err();
+        if self.tap.is_cut() {
+            // The provider goes on writing until the connection is closed.
+            self.response = None;
+        }
     }
 }

@@ -18,7 +18,7 @@ use crate::catalog::Target;
 use crate::error::{EdgeError, Failure, KeyState};
 use crate::state::Edge;
 
-pub(crate) use count::{TokenCounter, delivered};
+pub(crate) use count::{TokenCounter, output};
 pub(crate) use tags::Tags;
 
 /// The output bound of a call that brings none, on a route that has none.

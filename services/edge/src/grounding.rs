@@ -14,7 +14,7 @@ use crate::admission::TokenCounter;
 use crate::catalog::{Project, PublicRoute, RetrieveWhen};
 use crate::error::EdgeError;
 
-pub(crate) use sources::{Source, sources_chunk, sources_member};
+pub(crate) use sources::{Source, sources_member};
 
 const HITS: HeaderName = HeaderName::from_static("x-ragmux-rag-hits");
 const SOURCES: HeaderName = HeaderName::from_static("x-ragmux-rag-sources");

@@ -91,8 +91,11 @@ fn of_embeddings(family: Family, request: &EmbeddingsRequest<'_>) -> i64 {
     }
 }
 
-/// The tokens of text that went to a client.
-pub(crate) fn delivered(family: Family, delivered: &Delivered) -> i64 {
+/// The tokens of text that went to a client, unless they were counted as it went.
+pub(crate) fn output(family: Family, delivered: &Delivered, counted: Option<u64>) -> i64 {
+    if let Some(counted) = counted {
+        return i64::try_from(counted).unwrap_or(i64::MAX);
+    }
     let text = delivered.text();
     if text.is_empty() {
         return 0;

@@ -2,8 +2,6 @@
 
 use std::fmt::Write;
 
-use bytes::Bytes;
-use providers::StreamOutcome;
 use retrieval::Hit;
 use serde::Serialize;
 
@@ -82,17 +80,6 @@ pub(crate) fn sources_member(grounded: &Grounded) -> String {
     }
     let member = Member { sources: grounded.hits.iter().map(Source::of).collect(), context: grounded.block.as_deref() };
     serde_json::to_string(&member).unwrap_or_else(|_| "null".to_owned())
-}
-
-/// The same as an event of a stream, a chunk without choices: client libraries take every event for a chunk.
-pub(crate) fn sources_chunk(member: &str, outcome: &StreamOutcome, public_model: &str) -> Bytes {
-    let text = |value: &str| serde_json::Value::from(value).to_string();
-    Bytes::from(format!(
-        "data: {{\"id\":{},\"object\":\"chat.completion.chunk\",\"created\":{},\"model\":{},\"choices\":[],\"ragmux\":{member}}}\n\n",
-        text(outcome.answer_id.as_deref().unwrap_or_default()),
-        outcome.created_s.unwrap_or(0),
-        text(public_model),
-    ))
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ mod abort;
 mod access;
 mod chat;
 mod embeddings;
+mod hard;
 mod lifecycle;
 mod limits;
 mod models;

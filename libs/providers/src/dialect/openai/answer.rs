@@ -8,8 +8,9 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::in_body;
 use super::stream::Delivered;
+use super::truncate::truncate;
+use super::{SpliceRules, in_body};
 use crate::error::UpstreamError;
 use crate::json::{Members, Splices, elements, literal, object, span, text_of};
 use crate::usage::Usage;
@@ -25,6 +26,8 @@ pub struct ChatAnswer {
     pub finish_reasons: Vec<String>,
     /// The text of all choices, for estimates.
     pub delivered: Delivered,
+    /// The tokens of that text, where the output is bounded.
+    pub counted_output: Option<u64>,
     /// The model named by the provider.
     pub upstream_model: Option<String>,
 }
@@ -60,7 +63,7 @@ pub struct Vectors {
 
 pub(crate) fn read_chat_answer(
     body: &Bytes,
-    public_model: &str,
+    rules: &SpliceRules,
     credential: Option<&str>,
 ) -> Result<ChatAnswer, UpstreamError> {
     let (text, members) = success(body, credential)?;
@@ -76,8 +79,12 @@ pub(crate) fn read_chat_answer(
             delivered.add_message(message);
         }
     }
+    let mut splices = Splices::default();
+    splice_model(&mut splices, text, &members, &rules.public_model);
+    let counted_output = rules.bound.map(|bound| truncate(text, &choices, &bound, &mut splices));
     Ok(ChatAnswer {
-        body: with_model(body, text, &members, public_model),
+        body: spliced(body, splices),
+        counted_output,
         usage: members.present("usage").and_then(Usage::read),
         finish_reasons,
         delivered,
@@ -150,6 +157,10 @@ fn success<'a>(body: &'a Bytes, credential: Option<&str>) -> Result<(&'a str, Me
 fn with_model(body: &Bytes, text: &str, members: &Members<'_>, public_model: &str) -> Bytes {
     let mut splices = Splices::default();
     splice_model(&mut splices, text, members, public_model);
+    spliced(body, splices)
+}
+
+fn spliced(body: &Bytes, splices: Splices) -> Bytes {
     if splices.is_empty() { body.clone() } else { Bytes::from(splices.apply(body)) }
 }
 
@@ -170,12 +181,16 @@ mod tests {
         Bytes::copy_from_slice(text.as_bytes())
     }
 
+    fn asked() -> SpliceRules {
+        SpliceRules { public_model: "asked".to_owned(), strip_usage: false, bound: None, member: None }
+    }
+
     #[test]
     fn only_the_models_name_changes() {
         let body = bytes(
             r#"{ "id":"x","model" : "real-2024", "choices":[{"index":0,"message":{"role":"assistant","content":"model","tool_calls":[{"function":{"name":"f","arguments":"{\"a\":1}"}}]},"finish_reason":"stop","model":"inner"}],"usage":{"prompt_tokens":3,"completion_tokens":2},"new":1.0 }"#,
         );
-        let answer = read_chat_answer(&body, "asked", None).unwrap();
+        let answer = read_chat_answer(&body, &asked(), None).unwrap();
         assert_eq!(answer.body, String::from_utf8(body.to_vec()).unwrap().replace("\"real-2024\"", "\"asked\""));
         assert_eq!(answer.usage.unwrap().completion_tokens, 2);
         assert_eq!(answer.finish_reasons, ["stop"]);
@@ -185,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_member_of_ours_is_added_at_the_end() {
-        let mut answer = read_chat_answer(&bytes("{\"choices\":[] }\n"), "asked", None).unwrap();
+        let mut answer = read_chat_answer(&bytes("{\"choices\":[] }\n"), &asked(), None).unwrap();
         answer.add_member("ragmux", r#"{"sources":[]}"#);
         assert_eq!(answer.body, "{\"choices\":[] ,\"ragmux\":{\"sources\":[]}}\n");
     }
@@ -193,15 +208,18 @@ mod tests {
     #[test]
     fn an_answer_that_needs_no_change_is_not_copied() {
         let body = bytes(r#"{"model":"asked","choices":[]}"#);
-        assert_eq!(read_chat_answer(&body, "asked", None).unwrap().body.as_ptr(), body.as_ptr());
+        assert_eq!(read_chat_answer(&body, &asked(), None).unwrap().body.as_ptr(), body.as_ptr());
     }
 
     #[test]
     fn a_200_that_is_no_answer_is_an_error() {
         for body in ["", "hello", "[]", r#"{"object":"chat.completion"}"#, r#"{"choices":7}"#] {
-            assert!(matches!(read_chat_answer(&bytes(body), "m", None), Err(UpstreamError::BadAnswer(_))), "{body}");
+            assert!(
+                matches!(read_chat_answer(&bytes(body), &asked(), None), Err(UpstreamError::BadAnswer(_))),
+                "{body}"
+            );
         }
-        let error = read_chat_answer(&bytes(r#"{"error":{"message":"busy","code":503}}"#), "m", None).unwrap_err();
+        let error = read_chat_answer(&bytes(r#"{"error":{"message":"busy","code":503}}"#), &asked(), None).unwrap_err();
         assert_eq!((error.status(), error.message()), (503, "busy".to_owned()));
     }
 

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use domain::ProviderType;
 use serde_json::value::RawValue;
 
-use super::SpliceRules;
 use super::request::{ChatMessage, ChatRequest, Content, OUTPUT_FIELDS, SERVER_OUTPUT_FIELDS};
+use super::{OutputBound, SpliceRules};
 use crate::client::ChatCall;
 use crate::json::{Members, Splices, literal, span};
 
@@ -42,8 +42,10 @@ pub struct Outgoing<'a> {
     pub placement: ContextPlacement,
     /// The project's own prompt.
     pub project_prompt: Option<&'a str>,
-    /// An output bound to be kept by the provider, in tokens; sent as the field named.
-    pub output_bound: Option<(&'static str, u64)>,
+    /// A bound that the output must not pass.
+    pub output_bound: Option<OutputBound>,
+    /// A member of ours, name and JSON, that a streamed answer tells before its end.
+    pub member: Option<(&'static str, &'a str)>,
 }
 
 impl ChatRequest<'_> {
@@ -64,8 +66,9 @@ impl ChatRequest<'_> {
         for range in self.members.ranges_without(self.text, "ragmux") {
             splices.remove(range);
         }
-        if let Some((field, bound)) = outgoing.output_bound {
-            self.bound_output(field, bound, &mut splices, &mut added);
+        if let Some(bound) = outgoing.output_bound {
+            let each = (bound.tokens / self.n.max(1)).max(1);
+            self.bound_output(bound.field, each, &mut splices, &mut added);
         }
         self.put_texts(outgoing, &mut splices);
         if !added.is_empty() {
@@ -80,6 +83,8 @@ impl ChatRequest<'_> {
             rules: SpliceRules {
                 public_model: outgoing.public_model.to_owned(),
                 strip_usage: self.stream && !self.include_usage,
+                bound: outgoing.output_bound,
+                member: outgoing.member.filter(|_| self.stream).map(|(name, value)| (name, value.to_owned())),
             },
         }
     }
@@ -196,6 +201,8 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tokens::Family;
+
     use super::*;
 
     fn sent(body: &str, outgoing: &Outgoing<'_>) -> String {
@@ -211,6 +218,7 @@ mod tests {
         placement: ContextPlacement::System,
         project_prompt: None,
         output_bound: None,
+        member: None,
     };
     const BOTH: Outgoing<'static> = Outgoing { context: Some("CTX \"1\""), project_prompt: Some("RULES"), ..PLAIN };
 
@@ -317,7 +325,15 @@ mod tests {
 
     #[test]
     fn an_output_bound_lowers_what_is_above_it_and_is_added_where_missing() {
-        let bounded = Outgoing { output_bound: Some(("max_tokens", 50)), ..PLAIN };
+        let bounded = Outgoing {
+            output_bound: Some(OutputBound {
+                field: "max_tokens",
+                tokens: 50,
+                family: Family::Estimated,
+                prompt_tokens: 0,
+            }),
+            ..PLAIN
+        };
         for (fields, expected) in [
             ("", r#""max_tokens":50,"#),
             (r#""max_tokens":20,"#, r#""max_tokens":20,"#),

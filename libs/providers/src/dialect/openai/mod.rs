@@ -2,13 +2,18 @@
 
 mod answer;
 mod assemble;
+mod bound;
+mod chunk;
 mod embeddings;
 mod error;
 mod request;
 mod stream;
+mod texts;
+mod truncate;
 
 pub use answer::{ChatAnswer, EmbeddingsAnswer, Vectors};
 pub use assemble::{ContextPlacement, Outgoing, default_placement};
+pub use bound::OutputBound;
 pub use embeddings::{EmbeddingInput, EmbeddingsRequest};
 pub use request::{ChatMessage, ChatRequest, Content, Part, RequestError};
 pub use stream::{Delivered, StreamOutcome, StreamTap};
@@ -24,4 +29,8 @@ pub struct SpliceRules {
     pub public_model: String,
     /// Whether usage is taken out of stream chunks because we asked for it and the client did not.
     pub strip_usage: bool,
+    /// The bound that the output must not pass, if there is one.
+    pub bound: Option<OutputBound>,
+    /// A member of ours, name and JSON, that a stream carries in a chunk of its own before its end.
+    pub member: Option<(&'static str, String)>,
 }

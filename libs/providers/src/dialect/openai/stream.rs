@@ -3,10 +3,13 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use serde_json::value::RawValue;
 
 use super::answer::splice_model;
+use super::bound::{Meter, index_of};
+use super::chunk::Head;
+use super::texts::texts;
 use super::{SpliceRules, in_body};
 use crate::error::UpstreamError;
 use crate::json::{Members, Splices, elements, object, text_of};
@@ -52,23 +55,8 @@ impl Delivered {
 
     /// Adds what a `message` or `delta` says.
     pub(super) fn add_message(&mut self, message: &RawValue) {
-        let Ok(message) = Members::parse(message.get()) else { return };
-        for name in ["content", "refusal", "reasoning_content", "reasoning"] {
-            if let Some(text) = message.present(name).and_then(text_of) {
-                self.add(&text);
-            }
-        }
-        let calls = message.present("tool_calls").and_then(|calls| elements(calls.get()).ok()).unwrap_or_default();
-        let functions = calls
-            .into_iter()
-            .filter_map(|call| Members::parse(call.get()).ok()?.present("function"))
-            .chain(message.present("function_call"));
-        for function in functions.filter_map(|function| Members::parse(function.get()).ok()) {
-            for name in ["name", "arguments"] {
-                if let Some(text) = function.present(name).and_then(text_of) {
-                    self.add(&text);
-                }
-            }
+        for piece in texts(message) {
+            self.add(&piece.text);
         }
     }
 }
@@ -82,6 +70,8 @@ pub struct StreamOutcome {
     pub finish_reasons: Vec<String>,
     /// The text that went by.
     pub delivered: Delivered,
+    /// The tokens of that text, where the output is bounded and was counted as it went.
+    pub counted_output: Option<u64>,
     /// Whether the answer is whole: `[DONE]` was seen, or every choice that began has its finish reason.
     pub complete: bool,
     /// The model named by the provider.
@@ -99,11 +89,13 @@ pub struct StreamTap {
     scanner: Scanner,
     rules: SpliceRules,
     credential: Option<domain::Secret>,
-    before_done: Option<Bytes>,
+    member_due: bool,
     at_start: bool,
     saw_event: bool,
     last_dropped: bool,
     done: bool,
+    cut: bool,
+    meter: Option<Meter>,
     /// Choices that began, and their finish reasons.
     choices: BTreeMap<u64, Option<String>>,
     usage: Option<Usage>,
@@ -119,13 +111,15 @@ impl StreamTap {
     pub fn new(rules: SpliceRules, credential: Option<domain::Secret>) -> Self {
         Self {
             scanner: Scanner::default(),
+            meter: rules.bound.map(Meter::new),
+            member_due: rules.member.is_some(),
             rules,
             credential,
-            before_done: None,
             at_start: true,
             saw_event: false,
             last_dropped: false,
             done: false,
+            cut: false,
             choices: BTreeMap::new(),
             usage: None,
             delivered: Delivered::default(),
@@ -133,11 +127,6 @@ impl StreamTap {
             answer_id: None,
             created_s: None,
         }
-    }
-
-    /// An event of ours, whole with its blank line, to be written before `[DONE]`, or at the end where none comes.
-    pub fn insert_before_done(&mut self, event: Bytes) {
-        self.before_done = Some(event);
     }
 
     /// Whether an event with data has passed; one that carries an error has not.
@@ -152,6 +141,13 @@ impl StreamTap {
         self.done
     }
 
+    /// Whether the answer was ended here because its output reached the bound. The client has `[DONE]` then, and what
+    /// the provider still sends is not wanted.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        self.cut
+    }
+
     /// Takes what arrived and appends to `out` what the client gets for it.
     ///
     /// # Errors
@@ -159,7 +155,7 @@ impl StreamTap {
     /// event itself is not.
     pub fn push(&mut self, arrived: &[u8], out: &mut BytesMut) -> Result<(), UpstreamError> {
         self.scanner.push(arrived);
-        loop {
+        while !self.cut {
             let piece = self
                 .scanner
                 .next_piece()
@@ -171,6 +167,7 @@ impl StreamTap {
                 Some(Piece::Block(block)) => self.block(&block, out)?,
             }
         }
+        Ok(())
     }
 
     /// The provider closed the stream. A last event that only lacks its blank line is passed on, half an event is not.
@@ -188,11 +185,12 @@ impl StreamTap {
             self.block(&rest, out)?;
         }
         let complete = self.is_complete() && (is_whole || self.done);
-        let trailer = self.before_done.take().filter(|_| complete);
-        if (trailer.is_some() || !complete) && out.len() > before {
+        if (self.member_due || !complete) && out.len() > before {
             out.extend_from_slice(b"\n\n");
         }
-        out.extend_from_slice(&trailer.unwrap_or_default());
+        if complete {
+            self.write_member(out);
+        }
         if complete { Ok(()) } else { Err(UpstreamError::Truncated) }
     }
 
@@ -200,6 +198,7 @@ impl StreamTap {
     #[must_use]
     pub fn outcome(&self) -> StreamOutcome {
         StreamOutcome {
+            counted_output: self.meter.as_ref().map(Meter::tokens),
             usage: self.usage,
             finish_reasons: self.choices.values().flatten().cloned().collect(),
             delivered: self.delivered.clone(),
@@ -222,14 +221,20 @@ impl StreamTap {
         if &*event.data == b"[DONE]" {
             self.done = true;
             self.saw_event = true;
-            out.extend_from_slice(&self.before_done.take().unwrap_or_default());
+            self.write_member(out);
         } else if let Ok((text, chunk)) = object(&event.data) {
             if let Some(error) = chunk.present("error") {
                 return Err(in_body(error, self.credential.as_ref().map(domain::Secret::expose)));
             }
             self.saw_event = true;
             let choices = chunk.present("choices").and_then(|value| elements(value.get()).ok());
-            self.tally(&chunk, choices.as_deref().unwrap_or_default());
+            let here = choices.as_deref().unwrap_or_default();
+            self.note(&chunk);
+            if self.meter.as_mut().is_some_and(|meter| !meter.take(here)) {
+                self.cut_before(here, out);
+                return Ok(());
+            }
+            self.tally(here);
             let strip = self.rules.strip_usage && chunk.get("usage").is_some();
             if strip && chunk.present("usage").is_some() && choices.is_some_and(|choices| choices.is_empty()) {
                 self.last_dropped = true;
@@ -253,7 +258,42 @@ impl StreamTap {
         Ok(())
     }
 
-    fn tally(&mut self, chunk: &Members<'_>, choices: &[&RawValue]) {
+    /// Ends the answer before an event that would take it over its bound.
+    fn cut_before(&mut self, dropped: &[&RawValue], out: &mut BytesMut) {
+        for choice in dropped.iter().filter_map(|raw| Members::parse(raw.get()).ok()) {
+            self.choices.entry(index_of(&choice)).or_default();
+        }
+        let head = Head::new(self.answer_id.as_deref(), self.created_s, &self.rules.public_model);
+        for (index, reason) in self.choices.iter_mut().filter(|(_, reason)| reason.is_none()) {
+            out.extend_from_slice(&head.ended(*index, !self.rules.strip_usage));
+            *reason = Some("length".to_owned());
+        }
+        if let Some(meter) = self.meter.as_ref().filter(|_| !self.rules.strip_usage) {
+            let counted = (meter.bound().prompt_tokens, meter.tokens());
+            let (prompt, completion) = self
+                .usage
+                .map_or(counted, |usage| (usage.prompt_tokens.unsigned_abs(), usage.completion_tokens.unsigned_abs()));
+            out.extend_from_slice(&head.usage(prompt, completion));
+        }
+        self.write_member(out);
+        out.extend_from_slice(b"data: [DONE]\n\n");
+        self.cut = true;
+        self.done = true;
+    }
+
+    /// Writes our own member, once, as a chunk without choices: client libraries take every event for a chunk.
+    fn write_member(&mut self, out: &mut BytesMut) {
+        if !std::mem::take(&mut self.member_due) {
+            return;
+        }
+        if let Some((name, value)) = &self.rules.member {
+            let head = Head::new(self.answer_id.as_deref(), self.created_s, &self.rules.public_model);
+            out.extend_from_slice(&head.member(name, value));
+        }
+    }
+
+    /// Keeps what a chunk says of the whole answer.
+    fn note(&mut self, chunk: &Members<'_>) {
         if let Some(usage) = chunk.present("usage").and_then(Usage::read) {
             self.usage = Some(usage);
         }
@@ -264,10 +304,12 @@ impl StreamTap {
         if self.upstream_model.is_none() {
             self.upstream_model = chunk.present("model").and_then(text_of).map(Cow::into_owned);
         }
+    }
+
+    fn tally(&mut self, choices: &[&RawValue]) {
         for choice in choices.iter().filter_map(|raw| Members::parse(raw.get()).ok()) {
-            let index = choice.present("index").and_then(|value| value.get().parse().ok()).unwrap_or(0);
             let reason = choice.present("finish_reason").and_then(text_of).map(Cow::into_owned);
-            let ended = self.choices.entry(index).or_default();
+            let ended = self.choices.entry(index_of(&choice)).or_default();
             if reason.is_some() {
                 *ended = reason;
             }

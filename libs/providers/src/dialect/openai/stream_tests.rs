@@ -1,9 +1,10 @@
 use proptest::prelude::*;
 
+use super::super::OutputBound;
 use super::*;
 
 fn tap(strip_usage: bool) -> StreamTap {
-    StreamTap::new(SpliceRules { public_model: "asked".to_owned(), strip_usage }, None)
+    StreamTap::new(SpliceRules { public_model: "asked".to_owned(), strip_usage, bound: None, member: None }, None)
 }
 
 fn run(mut tap: StreamTap, chunks: &[&[u8]]) -> (String, Result<(), UpstreamError>, StreamOutcome) {
@@ -82,15 +83,15 @@ fn a_comment_in_a_dropped_event_stays() {
 
 #[test]
 fn our_event_comes_before_the_end() {
-    let ours = Bytes::from_static(b"data: {\"ragmux\":{}}\n\n");
+    let ours = r#"data: {"id":"1","object":"chat.completion.chunk","created":0,"model":"asked","choices":[],"ragmux":{"a":1}}"#;
     for (text, expected) in [
-        (stream(&[STOP, "[DONE]"], "\n"), format!("data: {STOP}\n\ndata: {{\"ragmux\":{{}}}}\n\ndata: [DONE]\n\n")),
-        (stream(&[STOP], "\n"), format!("data: {STOP}\n\ndata: {{\"ragmux\":{{}}}}\n\n")),
-        (format!("data: {STOP}"), format!("data: {STOP}\n\ndata: {{\"ragmux\":{{}}}}\n\n")),
+        (stream(&[STOP, "[DONE]"], "\n"), format!("data: {STOP}\n\n{ours}\n\ndata: [DONE]\n\n")),
+        (stream(&[STOP], "\n"), format!("data: {STOP}\n\n{ours}\n\n")),
+        (format!("data: {STOP}"), format!("data: {STOP}\n\n{ours}\n\n")),
     ] {
-        let mut tap = tap(false);
-        tap.insert_before_done(ours.clone());
-        let (out, result, _) = run(tap, &[text.as_bytes()]);
+        let member = Some(("ragmux", "{\"a\":1}".to_owned()));
+        let rules = SpliceRules { public_model: "asked".to_owned(), strip_usage: false, bound: None, member };
+        let (out, result, _) = run(StreamTap::new(rules, None), &[text.as_bytes()]);
         result.unwrap();
         assert_eq!(out, expected.replace("real", "asked"));
     }
@@ -142,7 +143,10 @@ fn a_last_event_without_its_blank_line_still_counts() {
 #[test]
 fn an_error_in_the_stream_ends_it_with_what_came_before() {
     let secret = domain::Secret::new("very-own-secret");
-    let tap = StreamTap::new(SpliceRules { public_model: "asked".to_owned(), strip_usage: false }, Some(secret));
+    let tap = StreamTap::new(
+        SpliceRules { public_model: "asked".to_owned(), strip_usage: false, bound: None, member: None },
+        Some(secret),
+    );
     let error = r#"{"error":{"message":"overloaded very-own-secret","code":529}}"#;
     let (out, result, _) = run(tap, &[stream(&[WORD, error, "[DONE]"], "\n").as_bytes()]);
     let error = result.unwrap_err();
@@ -154,11 +158,82 @@ fn an_error_in_the_stream_ends_it_with_what_came_before() {
 fn delivered_text_includes_tools_and_reasoning_and_is_kept_to_a_bound() {
     let event = r#"{"choices":[{"delta":{"reasoning_content":"hm","tool_calls":[{"index":0,"function":{"name":"f","arguments":"{}"}}],"refusal":"no","content":null}}]}"#;
     let (_, outcome) = pass(&stream(&[event, "[DONE]"], "\n"), false);
-    assert_eq!(outcome.delivered.text(), "nohmf{}");
+    assert_eq!(outcome.delivered.text(), "hmnof{}");
     let long = format!(r#"{{"choices":[{{"delta":{{"content":"{}"}}}}]}}"#, "é".repeat(100 * 1024));
     let (_, outcome) = pass(&stream(&[&long, &long, "[DONE]"], "\n"), false);
     assert_eq!(outcome.delivered.text().len(), 200 * 1024);
     assert_eq!(outcome.delivered.chars_beyond(), 100 * 1024);
+}
+
+fn bounded(tokens: u64, tells_usage: bool) -> StreamTap {
+    let bound = OutputBound { field: "max_tokens", tokens, family: tokens::Family::O200k, prompt_tokens: 7 };
+    let rules = SpliceRules {
+        public_model: "asked".to_owned(),
+        strip_usage: !tells_usage,
+        bound: Some(bound),
+        member: Some(("ragmux", "{}".to_owned())),
+    };
+    StreamTap::new(rules, None)
+}
+
+#[test]
+fn a_stream_is_cut_at_the_event_before_its_bound() {
+    let two = r#"{"id":"1","model":"asked","choices":[{"index":0,"delta":{"content":"one two"}}]}"#;
+    let more =
+        r#"{"id":"1","model":"asked","choices":[{"index":1,"delta":{"content":"three"},"finish_reason":"stop"}]}"#;
+    let text = stream(&[&ROLE.replace("real", "asked"), two, more, USAGE, "[DONE]"], "\n");
+    let chunk = |choices: &str, more: &str| {
+        format!(
+            r#"{{"id":"1","object":"chat.completion.chunk","created":1700000000,"model":"asked","choices":[{choices}]{more}}}"#
+        )
+    };
+    let ended = |index: u8| format!(r#"{{"index":{index},"delta":{{}},"logprobs":null,"finish_reason":"length"}}"#);
+    let (mut with, mut without) = (Vec::new(), Vec::new());
+    for event in [ROLE.replace("real", "asked"), two.to_owned()] {
+        with.push(event.clone());
+        without.push(event);
+    }
+    for index in [0, 1] {
+        with.push(chunk(&ended(index), r#","usage":null"#));
+        without.push(chunk(&ended(index), ""));
+    }
+    with.push(chunk("", r#","usage":{"prompt_tokens":7,"completion_tokens":2,"total_tokens":9}"#));
+    for events in [&mut with, &mut without] {
+        events.extend([chunk("", r#","ragmux":{}"#), "[DONE]".to_owned()]);
+    }
+    for (tells_usage, expected) in [(true, with), (false, without)] {
+        let mut tap = bounded(2, tells_usage);
+        let mut out = BytesMut::new();
+        tap.push(text.as_bytes(), &mut out).unwrap();
+        let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+        assert_eq!(String::from_utf8_lossy(&out), stream(&expected, "\n"));
+        let outcome = tap.outcome();
+        assert!(tap.is_cut() && outcome.complete);
+        assert_eq!((outcome.counted_output, outcome.usage), (Some(2), None));
+        assert_eq!((outcome.delivered.text(), outcome.finish_reasons), ("one two", vec!["length".to_owned(); 2]));
+    }
+}
+
+#[test]
+fn a_stream_within_its_bound_is_copied() {
+    let text = stream(&[ROLE, WORD, STOP, USAGE], "\n").replace("real", "asked");
+    let (out, result, outcome) = run(bounded(100, true), &[format!("{text}data: [DONE]\n\n").as_bytes()]);
+    result.unwrap();
+    assert!(out.starts_with(&text));
+    assert_eq!((outcome.counted_output, outcome.usage.unwrap().completion_tokens), (Some(2), 2));
+}
+
+#[test]
+fn usage_that_was_reported_before_a_cut_is_what_the_client_is_told() {
+    let event = |text: &str, tokens: u8| {
+        format!(
+            r#"{{"choices":[{{"index":0,"delta":{{"content":"{text}"}}}}],"usage":{{"prompt_tokens":5,"completion_tokens":{tokens}}}}}"#
+        )
+    };
+    let (out, _, outcome) =
+        run(bounded(2, true), &[stream(&[&event("one two", 2), &event(" three", 3)], "\n").as_bytes()]);
+    assert!(out.contains(r#""usage":{"prompt_tokens":5,"completion_tokens":3,"total_tokens":8}"#), "{out}");
+    assert_eq!(outcome.usage.unwrap().completion_tokens, 3);
 }
 
 /// An event as some provider may write it.

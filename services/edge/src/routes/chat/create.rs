@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use super::prepare::{Ready, prepare};
 use super::relay::{Relay, connect};
-use crate::admission::{Tags, delivered, reported, settle_cut, settle_failed};
+use crate::admission::{Tags, output, reported, settle_cut, settle_failed};
 use crate::auth::Caller;
 use crate::error::{EdgeError, Failure};
 use crate::routes::request_id::Arrival;
@@ -61,7 +61,7 @@ async fn whole(edge: &Shared, ready: Ready) -> Result<Response, Failure> {
     call.first_byte();
     match answer.usage {
         Some(usage) => call.usage(reported(usage)),
-        None => call.delivered(delivered(family, &answer.delivered)),
+        None => call.delivered(output(family, &answer.delivered, answer.counted_output)),
     }
     call.finish(Ending::Complete, 200, None);
     if let Some(member) = member {
@@ -78,7 +78,7 @@ fn json(answer: ChatAnswer, headers: HeaderMap) -> Response {
 }
 
 async fn stream(edge: Shared, ready: Ready, received: Bytes) -> Result<Response, Failure> {
-    let Ready { id, mut call, mut headers, connection, upstream, family, member, public_model } = ready;
+    let Ready { id, mut call, mut headers, connection, upstream, family, .. } = ready;
     call.sent();
     let mut connecting = connect(&edge, connection, upstream, received);
     // Until the provider's first event the status is open: a failure is an answer of its own, with its own status.
@@ -114,7 +114,6 @@ async fn stream(edge: Shared, ready: Ready, received: Bytes) -> Result<Response,
         }
         None => Relay::connecting(edge.cut.clone(), id, call, family, connecting),
     };
-    let relay = relay.with_sources(member, public_model);
     let mut response = Response::new(Body::from_stream(relay.into_stream().map(Ok::<_, std::convert::Infallible>)));
     *response.headers_mut() = headers;
     let headers = response.headers_mut();

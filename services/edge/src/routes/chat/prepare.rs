@@ -7,7 +7,7 @@ use bytes::Bytes;
 use domain::{Enforcement, NanoUsd, ProviderType, RequestId};
 use http::HeaderMap;
 use ledger::OpenCall;
-use providers::{ChatCall, ChatRequest, Connection, Outgoing};
+use providers::{ChatCall, ChatRequest, Connection, Outgoing, OutputBound};
 use tokens::Family;
 
 use crate::admission::{Admitted, Claim, DEFAULT_OUTPUT, LARGEST_OUTPUT, Model, Tags, admit};
@@ -27,7 +27,6 @@ pub(super) struct Ready {
     pub(super) family: Family,
     /// The `ragmux` member of the answer, where the client asked for it.
     pub(super) member: Option<String>,
-    pub(super) public_model: String,
 }
 
 pub(super) async fn prepare(
@@ -79,32 +78,28 @@ pub(super) async fn prepare(
         Some(plan) => edge.grounding.ground(plan, context_budget, family, &prices, &edge.counter, &mut call).await,
         None => Grounded::default(),
     };
-    call.counted_prompt(counted.saturating_add(grounded.block_tokens));
+    let prompt = counted.saturating_add(grounded.block_tokens);
+    call.counted_prompt(prompt);
     if project.store.is_some() {
         call.entry_mut().rag_hits = i32::try_from(grounded.hits.len()).ok();
         grounded.describe(&mut headers);
     }
+    let member = request.include_context.then(|| sources_member(&grounded));
     let upstream = request.call(&Outgoing {
         model: &connection.model,
         public_model: &chosen.public_model,
         context: grounded.block.as_deref(),
         placement: route.placement(connection.provider),
         project_prompt: project.system_prompt.as_deref(),
-        output_bound: match project.enforcement {
-            Enforcement::Soft => None,
-            Enforcement::Hard => Some((bound_field(connection.provider), per_choice(&call, request))),
-        },
+        output_bound: matches!(project.enforcement, Enforcement::Hard).then(|| OutputBound {
+            field: bound_field(connection.provider),
+            tokens: call.output_tokens().unsigned_abs(),
+            family,
+            prompt_tokens: prompt.unsigned_abs(),
+        }),
+        member: member.as_deref().map(|member| ("ragmux", member)),
     });
-    Ok(Ready {
-        id,
-        call,
-        headers,
-        connection,
-        upstream,
-        family,
-        member: request.include_context.then(|| sources_member(&grounded)),
-        public_model: chosen.public_model,
-    })
+    Ok(Ready { id, call, headers, connection, upstream, family, member })
 }
 
 /// The most output tokens of all choices together.
@@ -112,12 +107,6 @@ fn output_bound(route: &PublicRoute, request: &ChatRequest<'_>) -> i64 {
     let asked = request.output_limit.map(|limit| i64::try_from(limit).unwrap_or(i64::MAX));
     let each = asked.or(route.max_output).unwrap_or(DEFAULT_OUTPUT).clamp(1, LARGEST_OUTPUT);
     each.saturating_mul(i64::try_from(request.n).unwrap_or(1))
-}
-
-/// What is held for one choice.
-fn per_choice(call: &OpenCall, request: &ChatRequest<'_>) -> u64 {
-    let held = u64::try_from(call.output_tokens()).unwrap_or(0);
-    (held / request.n.max(1)).max(1)
 }
 
 /// The field by which a provider bounds output, reasoning included.

@@ -17,9 +17,8 @@ use tokens::Family;
 use tokio::time::{Instant, sleep_until};
 
 use super::create::made;
-use crate::admission::{delivered, reported, settle_failed};
+use crate::admission::{output, reported, settle_failed};
 use crate::error::EdgeError;
-use crate::grounding::sources_chunk;
 use crate::rescue::openai_error;
 use crate::state::Edge;
 
@@ -55,7 +54,6 @@ pub(super) struct Relay {
     id: RequestId,
     family: Family,
     cut: Cut,
-    sources: Option<(String, String)>,
     last_sent: Instant,
 }
 
@@ -99,14 +97,7 @@ impl Relay {
     }
 
     fn new(cut: Cut, id: RequestId, call: Box<OpenCall>, family: Family, phase: Phase) -> Self {
-        Self { phase, call: Some(call), id, family, cut, sources: None, last_sent: Instant::now() }
-    }
-
-    /// Has the sources told before the end of the stream.
-    pub(super) fn with_sources(mut self, member: Option<String>, public_model: String) -> Self {
-        self.sources = member.map(|member| (member, public_model));
-        self.place_sources();
-        self
+        Self { phase, call: Some(call), id, family, cut, last_sent: Instant::now() }
     }
 
     /// The bytes for the client, whole events each.
@@ -127,10 +118,7 @@ impl Relay {
                         call.entry_mut().attempts = made(&attempts);
                     }
                     match answer {
-                        Ok(Answer::Stream(stream)) => {
-                            self.phase = Phase::Streaming(stream);
-                            self.place_sources();
-                        }
+                        Ok(Answer::Stream(stream)) => self.phase = Phase::Streaming(stream),
                         Ok(Answer::Json(_)) => return self.refused(UpstreamError::BadAnswer("it is not a stream")),
                         Err(error) => return self.refused(error),
                     }
@@ -196,15 +184,6 @@ impl Relay {
         Bytes::from([b"data: ", json.as_ref(), b"\n\n"].concat())
     }
 
-    fn place_sources(&mut self) {
-        if let Phase::Streaming(stream) = &mut self.phase
-            && let Some((member, public_model)) = self.sources.take()
-        {
-            let chunk = sources_chunk(&member, &stream.outcome(), &public_model);
-            stream.insert_before_done(chunk);
-        }
-    }
-
     /// Ends the call, and with it the upstream call.
     fn settle(&mut self, ending: Ending, status: u16, code: Option<&str>) {
         self.tally();
@@ -220,7 +199,7 @@ impl Relay {
         let outcome = stream.outcome();
         match outcome.usage {
             Some(usage) => call.usage(reported(usage)),
-            None => call.delivered(delivered(self.family, &outcome.delivered)),
+            None => call.delivered(output(self.family, &outcome.delivered, outcome.counted_output)),
         }
     }
 }

@@ -1,0 +1,49 @@
+//! Chunks of our own in a provider's stream.
+
+use crate::json::literal;
+
+/// What all chunks of an answer have in common.
+pub(super) struct Head<'a> {
+    id: &'a str,
+    created_s: i64,
+    model: &'a str,
+}
+
+impl<'a> Head<'a> {
+    /// `id` and `created_s` as the provider gave them, if it did.
+    pub(super) fn new(id: Option<&'a str>, created_s: Option<i64>, model: &'a str) -> Self {
+        Self { id: id.unwrap_or_default(), created_s: created_s.unwrap_or(0), model }
+    }
+
+    /// Ends a choice for its length. `usage` says whether the chunk has that member, as all have where the client asked
+    /// for usage.
+    pub(super) fn ended(&self, index: u64, usage: bool) -> Vec<u8> {
+        let usage = if usage { ",\"usage\":null" } else { "" };
+        let choice = format!("{{\"index\":{index},\"delta\":{{}},\"logprobs\":null,\"finish_reason\":\"length\"}}");
+        self.event(&choice, usage)
+    }
+
+    /// Tells what was used.
+    pub(super) fn usage(&self, prompt: u64, completion: u64) -> Vec<u8> {
+        let total = prompt.saturating_add(completion);
+        let usage = format!(
+            ",\"usage\":{{\"prompt_tokens\":{prompt},\"completion_tokens\":{completion},\"total_tokens\":{total}}}"
+        );
+        self.event("", &usage)
+    }
+
+    /// Carries a member of ours and no choice. `value` must be JSON.
+    pub(super) fn member(&self, name: &str, value: &str) -> Vec<u8> {
+        self.event("", &format!(",{}:{value}", literal(name)))
+    }
+
+    fn event(&self, choices: &str, more: &str) -> Vec<u8> {
+        let (id, model) = (literal(self.id), literal(self.model));
+        let created = self.created_s;
+        format!(
+            "data: {{\"id\":{id},\"object\":\"chat.completion.chunk\",\"created\":{created},\"model\":{model},\
+             \"choices\":[{choices}]{more}}}\n\n"
+        )
+        .into_bytes()
+    }
+}

@@ -1,0 +1,199 @@
+//! Cutting a whole answer down to its output bound, for providers that do not keep the bound themselves.
+
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+use tokens::{Family, count};
+
+use super::bound::{OutputBound, index_of};
+use super::texts::{Part, Text, texts};
+use crate::json::{Members, Splices, span};
+
+/// No text of that many bytes a token is sensible; a prefix is not looked for beyond it.
+const MOST_BYTES_A_TOKEN: u64 = 16;
+
+/// Cuts every choice that has more than its part of the bound: its texts end there, its finish reason becomes `length`,
+/// and whatever else it carried goes, since that could repeat the text (log probabilities, annotations). A choice that
+/// needs less leaves the rest to those after it. Returns the tokens of all texts that are left.
+pub(super) fn truncate(text: &str, choices: &[&RawValue], bound: &OutputBound, splices: &mut Splices) -> u64 {
+    let mut total = 0_u64;
+    let choices: Vec<_> = choices.iter().filter_map(|raw| Some((*raw, Members::parse(raw.get()).ok()?))).collect();
+    for (at, (raw, choice)) in choices.iter().enumerate() {
+        let others = (choices.len() - at - 1) as u64;
+        let allowance = bound.tokens.saturating_sub(total) / (others + 1);
+        let Some(message) = choice.present("message") else { continue };
+        let texts = texts(message);
+        let used = texts.iter().fold(0_u64, |sum, text| sum.saturating_add(tokens_of(bound.family, &text.text)));
+        if used <= allowance {
+            total = total.saturating_add(used);
+            continue;
+        }
+        let (cut, used) = cut(choice, message, &texts, bound.family, allowance);
+        total = total.saturating_add(used);
+        splices.replace(span(text, raw.get()), cut.to_string());
+    }
+    total
+}
+
+fn cut(choice: &Members<'_>, message: &RawValue, texts: &[Text<'_>], family: Family, allowance: u64) -> (Value, u64) {
+    let parsed: Value = serde_json::from_str(message.get()).unwrap_or_default();
+    let role = parsed.get("role").cloned().unwrap_or_else(|| "assistant".into());
+    let mut kept = Map::from_iter([("role".to_owned(), role), ("content".to_owned(), Value::Null)]);
+    let mut calls: Vec<Value> = Vec::new();
+    let mut left = allowance;
+    for Text { part, text } in texts {
+        if left == 0 {
+            break;
+        }
+        let piece = prefix(text, family, left);
+        left = left.saturating_sub(tokens_of(family, piece));
+        match part {
+            Part::Reasoning => {
+                // Under the name it came with.
+                let name = if parsed.get("reasoning_content").is_some() { "reasoning_content" } else { "reasoning" };
+                kept.insert(name.to_owned(), piece.into());
+            }
+            Part::Content => {
+                kept.insert("content".to_owned(), piece.into());
+            }
+            Part::Refusal => {
+                kept.insert("refusal".to_owned(), piece.into());
+            }
+            Part::FunctionName => {
+                kept.insert("function_call".to_owned(), json!({ "name": piece, "arguments": "" }));
+            }
+            Part::FunctionArguments => {
+                if let Some(call) = kept.get_mut("function_call").and_then(Value::as_object_mut) {
+                    call.insert("arguments".to_owned(), piece.into());
+                }
+            }
+            Part::ToolName(index) => calls.push(tool_call(&parsed, *index, piece)),
+            Part::ToolArguments(_) => {
+                let function = calls.last_mut().and_then(|call| call.get_mut("function"));
+                if let Some(function) = function.and_then(Value::as_object_mut) {
+                    function.insert("arguments".to_owned(), piece.into());
+                }
+            }
+        }
+        if piece.len() < text.len() {
+            break;
+        }
+    }
+    if !calls.is_empty() {
+        kept.insert("tool_calls".to_owned(), calls.into());
+    }
+    let cut = json!({ "index": index_of(choice), "message": kept, "logprobs": null, "finish_reason": "length" });
+    (cut, allowance - left)
+}
+
+/// The call of that place, without its arguments.
+fn tool_call(message: &Value, index: u64, name: &str) -> Value {
+    let at = usize::try_from(index).unwrap_or(usize::MAX);
+    let own = |member: &str| message.get("tool_calls")?.get(at)?.get(member).cloned();
+    json!({
+        "id": own("id"),
+        "type": own("type").unwrap_or_else(|| "function".into()),
+        "function": { "name": name, "arguments": "" },
+    })
+}
+
+/// The longest beginning of a text that has at most so many tokens.
+fn prefix(text: &str, family: Family, tokens: u64) -> &str {
+    if tokens_of(family, text) <= tokens {
+        return text;
+    }
+    let most = usize::try_from(tokens.saturating_mul(MOST_BYTES_A_TOKEN)).unwrap_or(usize::MAX);
+    let within = text.get(..text.floor_char_boundary(most.min(text.len()))).unwrap_or_default();
+    let first = |bytes: usize| within.get(..within.floor_char_boundary(bytes)).unwrap_or_default();
+    let (mut fits, mut too_long) = (0, within.len() + 1);
+    while too_long - fits > 1 {
+        let middle = fits + (too_long - fits) / 2;
+        if tokens_of(family, first(middle)) <= tokens {
+            fits = middle;
+        } else {
+            too_long = middle;
+        }
+    }
+    first(fits)
+}
+
+fn tokens_of(family: Family, text: &str) -> u64 {
+    count(family, text) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::json::elements;
+
+    fn cut_to(tokens: u64, family: Family, choices: &Value) -> (Value, u64) {
+        let text = choices.to_string();
+        let bound = OutputBound { field: "max_tokens", tokens, family, prompt_tokens: 0 };
+        let mut splices = Splices::default();
+        let total = truncate(&text, &elements(&text).unwrap(), &bound, &mut splices);
+        (serde_json::from_slice(&splices.apply(text.as_bytes())).unwrap(), total)
+    }
+
+    #[test]
+    fn an_answer_within_its_bound_stays_as_it_is() {
+        let choices = json!([{ "index": 0, "message": { "content": "one two" }, "finish_reason": "stop", "x": 1 }]);
+        assert_eq!(cut_to(2, Family::O200k, &choices), (choices, 2));
+    }
+
+    #[test]
+    fn what_is_beyond_the_bound_goes_and_whatever_could_repeat_it() {
+        let choices = json!([{
+            "index": 0, "finish_reason": "stop", "logprobs": { "content": [{ "token": " three" }] },
+            "message": { "role": "assistant", "content": "one two three four", "annotations": ["four"] },
+        }]);
+        let message = json!({ "role": "assistant", "content": "one two" });
+        let cut = json!([{ "index": 0, "message": message, "logprobs": null, "finish_reason": "length" }]);
+        assert_eq!(cut_to(2, Family::O200k, &choices), (cut, 2));
+    }
+
+    #[test]
+    fn reasoning_comes_first_and_calls_last() {
+        let call =
+            |name: &str| json!({ "id": name, "type": "function", "function": { "name": name, "arguments": "{}" } });
+        let choices = json!([{
+            "message": { "role": "assistant", "reasoning": "hm", "content": "yes", "tool_calls": [call("a"), call("b")] },
+        }]);
+        let (cut, total) = cut_to(4, Family::O200k, &choices);
+        let message = &cut[0]["message"];
+        assert_eq!((&message["reasoning"], &message["content"], total), (&json!("hm"), &json!("yes"), 4));
+        assert_eq!(message["tool_calls"], json!([call("a")]));
+        assert_eq!(cut_to(3, Family::O200k, &choices).0[0]["message"]["tool_calls"][0]["function"]["arguments"], "");
+        assert_eq!(cut_to(0, Family::O200k, &choices).0[0]["message"], json!({ "role": "assistant", "content": null }));
+    }
+
+    #[test]
+    fn a_short_choice_leaves_its_rest_to_the_others() {
+        let choice = |index: u64, text: &str| json!({ "index": index, "message": { "content": text } });
+        let (cut, total) = cut_to(6, Family::O200k, &json!([choice(0, "one"), choice(1, "a b c d e f g")]));
+        assert_eq!((&cut[0]["message"]["content"], total), (&json!("one"), 6));
+        assert_eq!((&cut[1]["message"]["content"], &cut[1]["index"]), (&json!("a b c d e"), &json!(1)));
+    }
+
+    proptest! {
+        #[test]
+        fn no_answer_is_longer_than_its_bound(
+            texts in proptest::collection::vec("[a-zA-Z0-9 .\u{e9}\u{6708}\u{1f319}]{0,60}", 1..4),
+            bound in 0_u64..40,
+        ) {
+            let choices: Vec<Value> = texts.iter().map(|text| json!({ "message": { "content": text } })).collect();
+            for family in [Family::Estimated, Family::O200k] {
+                let (cut, total) = cut_to(bound, family, &json!(choices));
+                let mut counted = 0;
+                for (choice, whole) in cut.as_array().unwrap().iter().zip(&texts) {
+                    let kept = choice["message"]["content"].as_str().unwrap_or_default();
+                    prop_assert!(whole.starts_with(kept));
+                    prop_assert_eq!(kept == whole, choice["finish_reason"].is_null() || whole.is_empty());
+                    counted += tokens_of(family, kept);
+                }
+                prop_assert_eq!(counted, total);
+                prop_assert!(total <= bound);
+            }
+        }
+    }
+}
