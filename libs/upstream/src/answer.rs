@@ -45,3 +45,9 @@ pub(crate) fn unix_millis() -> u64 {
     let millis = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
     u64::try_from(millis).unwrap_or(u64::MAX)
 }
+
+/// Nanoseconds since 1970.
+pub(crate) fn unix_nanos() -> u64 {
+    let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+    u64::try_from(nanos).unwrap_or(u64::MAX)
+}

@@ -21,7 +21,7 @@ mod words;
 
 pub use options::Options;
 pub use script::{
-    Behaviour, Counters, Figures, LineEnd, Log, Outcome, Raw, Release, ReportUsage, Script, ScriptedError, SeenCall,
-    Wait,
+    Behaviour, Counters, Figures, LineEnd, Log, Outcome, Raw, Release, ReportUsage, STAMP, Script, ScriptedError,
+    SeenCall, Wait,
 };
 pub use server::{Handle, STOP_GRACE, run, serve};

@@ -4,11 +4,12 @@ use std::{collections::VecDeque, io, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, stream};
+use memchr::memmem;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    answer::Answer,
-    script::{Behaviour, LineEnd, Outcome, Seen},
+    answer::{Answer, unix_nanos},
+    script::{Behaviour, LineEnd, Outcome, STAMP, Seen},
 };
 
 /// One thing to do with the body of an answer.
@@ -27,7 +28,10 @@ enum Step {
 
 /// The steps of one answer.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Plan(VecDeque<Step>);
+pub(crate) struct Plan {
+    steps: VecDeque<Step>,
+    stamp: bool,
+}
 
 impl Plan {
     pub(crate) fn new(answer: Answer, behaviour: &Behaviour) -> Self {
@@ -62,7 +66,7 @@ impl Plan {
         if behaviour.stay_open {
             steps.push_back(Step::Stay);
         }
-        Self(steps)
+        Self { steps, stamp: behaviour.stamp }
     }
 
     /// The body, which tells `seen` what happens to it and ends when `stop` does.
@@ -71,11 +75,13 @@ impl Plan {
         seen: Seen,
         stop: CancellationToken,
     ) -> impl Stream<Item = Result<Bytes, io::Error>> + Send + 'static {
-        stream::unfold((self.0, seen, stop), |(mut steps, mut seen, stop)| async move {
+        let stamp = self.stamp;
+        stream::unfold((self.steps, seen, stop), move |(mut steps, mut seen, stop)| async move {
             loop {
                 let step = steps.pop_front()?;
                 let waited = match step {
                     Step::Send(bytes) => {
+                        let bytes = if stamp { stamped(bytes) } else { bytes };
                         seen.sent(bytes.len());
                         if steps.is_empty() {
                             // A connection that knows the length does not come back for the end.
@@ -103,6 +109,24 @@ impl Plan {
             }
         })
     }
+}
+
+/// The piece with the time of now in its stamps.
+fn stamped(piece: Bytes) -> Bytes {
+    let mut places = memmem::find_iter(&piece, STAMP).peekable();
+    if places.peek().is_none() {
+        return piece;
+    }
+    let now = format!("@{:019}", unix_nanos());
+    let mut text = Vec::with_capacity(piece.len());
+    let mut end = 0;
+    for place in places {
+        text.extend_from_slice(piece.get(end..place).unwrap_or_default());
+        text.extend_from_slice(now.as_bytes());
+        end = place + STAMP.len();
+    }
+    text.extend_from_slice(piece.get(end..).unwrap_or_default());
+    text.into()
 }
 
 fn broken() -> io::Error {
@@ -233,6 +257,18 @@ mod tests {
             let (sent, broken) = play(events(), behaviour.clone()).await;
             assert_eq!((sent.concat().as_str(), broken), (expected, true), "{behaviour:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn stamps_tell_when_a_piece_was_sent() {
+        let answer = Answer::Events(vec![format!("data: {STAMP} {STAMP}\n\n").into_bytes(), b"data: @\n\n".to_vec()]);
+        let before = unix_nanos();
+        let (sent, _) = play(answer, Behaviour { stamp: true, ..Behaviour::default() }).await;
+        let stamps: Vec<u64> =
+            sent[0].trim().trim_start_matches("data: ").split(' ').map(|stamp| stamp[1..].parse().unwrap()).collect();
+        assert_eq!((stamps.len(), stamps[0], sent[0].len()), (2, stamps[1], 2 * STAMP.len() + 9));
+        assert!((before..=unix_nanos()).contains(&stamps[0]));
+        assert_eq!(sent[1], "data: @\n\n");
     }
 
     #[tokio::test]

@@ -30,7 +30,7 @@ pub(crate) struct Board {
 #[derive(Debug, Default)]
 struct Play {
     queue: VecDeque<Behaviour>,
-    default: Option<Behaviour>,
+    default: Option<Arc<Behaviour>>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -55,16 +55,16 @@ impl Board {
         let play = plays.entry(script.path).or_default();
         play.queue.extend(script.queue);
         if script.default.is_some() {
-            play.default = script.default;
+            play.default = script.default.map(Arc::new);
         }
     }
 
     /// The behaviour the next call to `path` meets; a queued one is used up.
-    pub(crate) fn next(&self, path: &str) -> Option<Behaviour> {
+    pub(crate) fn next(&self, path: &str) -> Option<Arc<Behaviour>> {
         let mut plays = locked(&self.plays);
         [path, "*"].into_iter().find_map(|path| {
             let play = plays.get_mut(path)?;
-            play.queue.pop_front().or_else(|| play.default.clone())
+            play.queue.pop_front().map(Arc::new).or_else(|| play.default.clone())
         })
     }
 
@@ -77,6 +77,11 @@ impl Board {
             *counters = Counters { open: counters.open, held: counters.held, ..Counters::default() };
         });
         self.gate.release(None);
+    }
+
+    /// Whether calls are noted, not only counted.
+    pub(crate) fn keeps_calls(&self) -> bool {
+        self.capacity > 0
     }
 
     pub(crate) fn release(&self, count: Option<usize>) {

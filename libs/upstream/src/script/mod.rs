@@ -8,6 +8,6 @@ mod types;
 pub(crate) use board::{Board, Seen};
 pub(crate) use routes::answer;
 pub use types::{
-    Behaviour, Counters, Figures, LineEnd, Log, Outcome, Raw, Release, ReportUsage, Script, ScriptedError, SeenCall,
-    Wait,
+    Behaviour, Counters, Figures, LineEnd, Log, Outcome, Raw, Release, ReportUsage, STAMP, Script, ScriptedError,
+    SeenCall, Wait,
 };

@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+/// Where [`Behaviour::stamp`] puts the time.
+pub const STAMP: &str = "@0000000000000000000";
+
 /// `POST /script`: what to do with the calls to one path.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -55,6 +58,9 @@ pub struct Behaviour {
     pub figures: Option<Figures>,
     /// A stream ends without `[DONE]`.
     pub omit_done: bool,
+    /// Each [`STAMP`] of the body is replaced by `@` and the nanoseconds since 1970, in 19 digits, at which its piece was
+    /// handed to the connection. A stamp that is cut in two by [`split_bytes`](Self::split_bytes) stays as it is.
+    pub stamp: bool,
     /// How the lines of a stream end.
     pub line_end: LineEnd,
     /// The body is written in pieces of this many bytes, each flushed, whatever they cut in two.
@@ -71,6 +77,11 @@ impl Behaviour {
     /// Whether it says what a chat answers, so that nothing has to be found out.
     pub(crate) fn has_chat(&self) -> bool {
         self.content.is_some() || self.chunks.is_some()
+    }
+
+    /// Whether the answer is the same whatever the request says.
+    pub(crate) fn is_fixed(&self) -> bool {
+        self.error.is_some() || self.raw.is_some()
     }
 }
 
