@@ -6,12 +6,14 @@
 
 mod database;
 mod http;
+mod private_server;
 mod stack;
 mod wait;
 
 pub use database::{database, postgres_program, unmigrated_database};
-pub use domain::ProjectId;
+pub use domain::{ApiKey, ApiKeyId, InstanceId, NanoUsd, Price, ProjectId, RequestId};
 pub use http::http_client;
+pub use private_server::PrivateServer;
 pub use stack::{Admin, Builder, Process, Project, Role, Stack};
 pub use store::testing::{LoggedCall, RoleName, TestDatabase, TierTotals};
 pub use wait::{DEADLINE, eventually, until};

@@ -4,6 +4,7 @@
 mod documents;
 mod gateway;
 mod ledger;
+mod transaction;
 mod uploads;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -16,6 +17,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, PgPool};
 pub use self::documents::DocumentFacts;
 pub use self::gateway::LoggedCall;
 pub use self::ledger::{ProjectLock, TierTotals};
+pub use self::transaction::OpenTransaction;
 pub use self::uploads::{ChunkFacts, UploadFacts};
 use crate::provision::{RoleUrls, provision, role_urls};
 use crate::{Store, StoreError, schema};

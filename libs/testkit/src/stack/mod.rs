@@ -26,6 +26,7 @@ pub struct Builder {
     workers: usize,
     admins: usize,
     migrated: bool,
+    database: Option<TestDatabase>,
     settings: BTreeMap<String, String>,
 }
 
@@ -71,6 +72,13 @@ impl Builder {
         self
     }
 
+    /// Starts on this migrated database instead of one of the server that tests share.
+    #[must_use]
+    pub fn database(mut self, database: TestDatabase) -> Self {
+        self.database = Some(database);
+        self
+    }
+
     /// A setting for every process.
     #[must_use]
     pub fn set(mut self, key: &str, value: &str) -> Self {
@@ -101,7 +109,11 @@ impl Builder {
     }
 
     async fn prepare(self) -> anyhow::Result<Stack> {
-        let database = if self.migrated { database().await? } else { unmigrated_database().await? };
+        let database = match self.database {
+            Some(database) => database,
+            None if self.migrated => database().await?,
+            None => unmigrated_database().await?,
+        };
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let upstream = upstream::serve(listener, upstream::Options::scripted())?;
         Ok(Stack {
@@ -119,7 +131,7 @@ impl Stack {
     /// One admin service and nothing else, until more is asked for.
     #[must_use]
     pub fn builder() -> Builder {
-        Builder { edges: 0, workers: 0, admins: 1, migrated: true, settings: BTreeMap::new() }
+        Builder { edges: 0, workers: 0, admins: 1, migrated: true, database: None, settings: BTreeMap::new() }
     }
 
     /// Starts one more process; does not wait for it. The answer is its place among all processes.

@@ -197,15 +197,15 @@ fn free_ports() -> anyhow::Result<[u16; 2]> {
     Ok([first.local_addr()?.port(), second.local_addr()?.port()])
 }
 
-/// The shipped binary, which `cargo test --workspace` has built beside the test that is running.
+/// The shipped binary, which cargo has built beside the program that is running, or one folder above a test.
 fn binary() -> anyhow::Result<PathBuf> {
-    let test = std::env::current_exe()?;
-    let folder = test.parent().and_then(Path::parent).context("this test is not in a target folder")?;
-    let binary = folder.join("ragmux");
-    anyhow::ensure!(
-        binary.is_file(),
-        "{} is not there: run the tests with `cargo test --workspace`, which builds it",
-        binary.display()
-    );
-    Ok(binary)
+    let program = std::env::current_exe()?;
+    let found = program.ancestors().skip(1).take(2).map(|folder| folder.join("ragmux")).find(|path| path.is_file());
+    found.with_context(|| {
+        format!(
+            "the program ragmux is not beside {}: `cargo test --workspace` builds it for tests, `cargo build --release` \
+             for the benchmark",
+            program.display()
+        )
+    })
 }
