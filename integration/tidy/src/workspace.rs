@@ -32,7 +32,7 @@ pub enum Place {
     Service(String),
     /// `deploy/local`, the one-command launcher.
     Launcher,
-    /// `integration`, the black-box tests.
+    /// `integration`, the black-box tests, and `integration/bench`, the benchmark.
     Integration,
     /// `integration/tidy`, these rules.
     Tidy,
@@ -84,7 +84,7 @@ impl Place {
             ["libs", name] => Some(Self::Lib((*name).to_owned())),
             ["services", name] => Some(Self::Service((*name).to_owned())),
             ["deploy", "local"] => Some(Self::Launcher),
-            ["integration"] => Some(Self::Integration),
+            ["integration"] | ["integration", "bench"] => Some(Self::Integration),
             ["integration", "tidy"] => Some(Self::Tidy),
             _ => None,
         }

@@ -1,0 +1,139 @@
+//! What can be said on the command line.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::scale::Scale;
+use crate::scenarios::Scenario;
+
+/// Measures ragmux against its bars, and other servers on the same work.
+#[derive(Debug, Parser)]
+#[command(version)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Measure the edge: starts a PostgreSQL, the edge beside this program and an upstream, and prints every figure.
+    Edge(Run),
+    /// Measure another OpenAI-compatible server, which must be set up to answer the model from the upstream's address.
+    Peer(Peer),
+    /// Serve as the upstream alone.
+    Upstream(Upstream),
+}
+
+/// How to measure.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Run {
+    /// Only these scenarios.
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
+    pub(crate) only: Vec<Scenario>,
+    /// How long to take.
+    #[arg(long, value_enum, default_value = "full")]
+    pub(crate) scale: ScaleName,
+    /// The same as `--scale quick`.
+    #[arg(long, conflicts_with = "scale")]
+    pub(crate) quick: bool,
+    /// Where to write the results as JSON.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) json: Option<PathBuf>,
+    /// For how many seconds the transaction beside the admissions has been open.
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) open_transaction: Option<u64>,
+}
+
+/// How long a run takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ScaleName {
+    /// What figures are reported from.
+    Full,
+    /// A few minutes, for work on one part.
+    Quick,
+    /// A moment, to see that it runs at all.
+    Moment,
+}
+
+impl Run {
+    pub(crate) fn scale(&self) -> Scale {
+        let mut scale = match self.scale {
+            _ if self.quick => Scale::quick(),
+            ScaleName::Full => Scale::full(),
+            ScaleName::Quick => Scale::quick(),
+            ScaleName::Moment => Scale::moment(),
+        };
+        if let Some(seconds) = self.open_transaction {
+            scale.open_transaction = Duration::from_secs(seconds);
+        }
+        scale
+    }
+
+    /// Whether a scenario is asked for.
+    pub(crate) fn wants(&self, scenario: Scenario) -> bool {
+        self.only.is_empty() || self.only.contains(&scenario)
+    }
+}
+
+/// Another server.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Peer {
+    /// Its base URL, such as `http://127.0.0.1:4000/v1`.
+    #[arg(long)]
+    pub(crate) base_url: url::Url,
+    /// A key it takes.
+    #[arg(long, default_value = "none")]
+    pub(crate) api_key: String,
+    /// The model name that it answers from the upstream.
+    #[arg(long)]
+    pub(crate) model: String,
+    /// Its process, to read CPU and memory of.
+    #[arg(long)]
+    pub(crate) pid: Option<u32>,
+    /// Where the upstream listens: the base URL to give the server is `http://ADDRESS/v1`.
+    #[arg(long, default_value = "127.0.0.1:9199")]
+    pub(crate) upstream_listen: SocketAddr,
+    #[command(flatten)]
+    pub(crate) run: Run,
+}
+
+/// The upstream.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Upstream {
+    /// Where to listen.
+    #[arg(long, default_value = "127.0.0.1:9199")]
+    pub(crate) listen: SocketAddr,
+    /// End when standard input does, as it does with the process that started this one.
+    #[arg(long)]
+    pub(crate) with_parent: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    fn run(arguments: &[&str]) -> Run {
+        let parsed = Arguments::try_parse_from([&["ragmux-bench", "edge"], arguments].concat()).unwrap();
+        let Command::Edge(run) = parsed.command else { panic!("not the edge") };
+        run
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn scenarios_are_asked_for_by_name() {
+        let some = run(&["--only", "latency,pairs", "--quick"]);
+        assert!(some.wants(Scenario::Latency) && some.wants(Scenario::Pairs) && !some.wants(Scenario::Memory));
+        assert!(run(&[]).wants(Scenario::Memory));
+        assert_eq!(some.scale().rounds, Scale::quick().rounds);
+        assert_eq!(run(&["--open-transaction", "7"]).scale().open_transaction, Duration::from_secs(7));
+    }
+}

@@ -1,0 +1,91 @@
+//! The benchmark: the bars of the product, measured on real processes in one run.
+//!
+//! `ragmux-bench edge` starts a PostgreSQL with durable settings, an edge of the program beside this one, and the scripted
+//! upstream, each a process of its own, and runs the scenarios of [`scenarios`]. What goes direct and what goes through
+//! the edge is measured in interleaved rounds in random order; a window with a failed call is void. `ragmux-bench peer`
+//! runs the same work through any other OpenAI-compatible server.
+
+mod arguments;
+mod bed;
+mod course;
+mod figure;
+mod http;
+mod load;
+mod machine;
+mod report;
+mod scale;
+mod scenarios;
+mod stats;
+mod streams;
+mod traffic;
+mod upstream_process;
+
+use anyhow::bail;
+use clap::Parser as _;
+
+use crate::arguments::{Arguments, Command, Peer, Run};
+use crate::bed::Bed;
+use crate::course::{Course, PEER};
+use crate::report::{Report, say};
+use crate::scenarios::{Ground, Scenario};
+use crate::upstream_process::UpstreamProcess;
+
+/// One thread for all clients: they must not take the processors from what is measured.
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> anyhow::Result<()> {
+    match Arguments::parse().command {
+        Command::Edge(run) => interruptible(edge(run)).await,
+        Command::Peer(peer) => interruptible(self::peer(peer)).await,
+        Command::Upstream(upstream) => upstream_process::run(upstream).await,
+    }
+}
+
+/// Runs until it is done or Ctrl-C comes; either way what was started is ended on the way out.
+async fn interruptible(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    tokio::select! {
+        done = work => done,
+        signal = tokio::signal::ctrl_c() => {
+            signal?;
+            bail!("interrupted")
+        }
+    }
+}
+
+async fn edge(run: Run) -> anyhow::Result<()> {
+    if cfg!(debug_assertions) {
+        say("this is a debug build: its figures mean nothing");
+    }
+    let mut ground = Ground::Edge(Box::new(Bed::start(run.scale()).await?));
+    let report = measure(&run, &mut ground).await?;
+    if let Ground::Edge(bed) = ground {
+        bed.stop().await?;
+    }
+    finish(&run, &report)
+}
+
+async fn peer(peer: Peer) -> anyhow::Result<()> {
+    let upstream = UpstreamProcess::start(peer.upstream_listen).await?;
+    say(&format!("the server has to answer {} from {}", peer.model, upstream.base_url()));
+    let legs = vec![bed::direct(upstream.address()), bed::through(&peer.base_url, PEER, &peer.api_key, &peer.model)?];
+    let scale = peer.run.scale();
+    let course = Course { scale, upstream, legs, server: peer.pid, database: None, keeps_bytes: false };
+    let mut ground = Ground::Peer(Box::new(course));
+    let report = measure(&peer.run, &mut ground).await?;
+    finish(&peer.run, &report)
+}
+
+async fn measure(run: &Run, ground: &mut Ground) -> anyhow::Result<Report> {
+    let mut report = Report::about(run);
+    for scenario in Scenario::ALL.into_iter().filter(|scenario| run.wants(*scenario)) {
+        if let Some(outcome) = scenario.run(ground).await {
+            say(&format!("measured: {}", scenario.about()));
+            report.figures.extend(outcome?);
+        }
+    }
+    Ok(report)
+}
+
+fn finish(run: &Run, report: &Report) -> anyhow::Result<()> {
+    report.print();
+    run.json.as_deref().map_or(Ok(()), |path| report.write(path))
+}
