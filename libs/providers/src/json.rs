@@ -4,6 +4,7 @@
 //! replaced there; everything else, spelling and white space included, stays.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt;
 use std::ops::Range;
 
@@ -43,13 +44,35 @@ impl<'a> Members<'a> {
         self.get(name).filter(|value| value.get() != "null")
     }
 
-    /// The first name that occurs twice.
+    /// The first name that occurs twice, as servers compare names that are not particular about case.
     pub(crate) fn repeated(&self) -> Option<&str> {
-        self.list
-            .iter()
-            .enumerate()
-            .find(|(at, member)| self.list.iter().take(*at).any(|earlier| earlier.name == member.name))
-            .map(|(_, member)| member.name.as_ref())
+        /// Up to here, looking through all is quicker than a table.
+        const FEW: usize = 24;
+        let names: Vec<_> = self.list.iter().map(|member| folded(&member.name)).collect();
+        let mut seen = HashSet::new();
+        let at = if names.len() <= FEW {
+            names.iter().enumerate().position(|(at, name)| names.iter().take(at).any(|earlier| earlier == name))
+        } else {
+            names.iter().position(|name| !seen.insert(name))
+        }?;
+        self.list.get(at).map(|member| member.name.as_ref())
+    }
+
+    /// The first name that stands for one of `known`, but is not written like it, and the one it stands for.
+    pub(crate) fn misspelt(&self, known: &[&'static str]) -> Option<(&str, &'static str)> {
+        self.list.iter().find_map(|member| {
+            let name = member.name.as_ref();
+            if known.contains(&name) {
+                return None;
+            }
+            let name_folded = folded(name);
+            known.iter().find(|known| name_folded == **known).map(|known| (name, *known))
+        })
+    }
+
+    /// All members in their order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
+        self.list.iter().map(|member| (member.name.as_ref(), member.value))
     }
 
     /// All values of that name.
@@ -85,6 +108,20 @@ impl<'a> Members<'a> {
         }
         ranges
     }
+}
+
+/// A name as servers read it that do not mind case: Go's `encoding/json`, on which many are built, folds a long s and the
+/// sign for Kelvin too.
+pub(crate) fn folded(name: &str) -> Cow<'_, str> {
+    if name.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase()) {
+        return Cow::Borrowed(name);
+    }
+    let fold = |c: char| match c {
+        '\u{17f}' => 's',
+        '\u{212a}' => 'k',
+        c => c.to_ascii_lowercase(),
+    };
+    Cow::Owned(name.chars().map(fold).collect())
 }
 
 /// The elements of a text that must be one array.
@@ -281,6 +318,21 @@ mod tests {
     fn repeated_names_are_found_however_they_are_spelt() {
         assert_eq!(Members::parse(r#"{"a":1,"b":2,"\u0061":3}"#).unwrap().repeated(), Some("a"));
         assert_eq!(Members::parse(r#"{"a":1,"b":{"a":2}}"#).unwrap().repeated(), None);
+        assert_eq!(
+            Members::parse("{\"task\":1,\"TA\u{17f}\u{212a}\":2}").unwrap().repeated(),
+            Some("TA\u{17f}\u{212a}")
+        );
+        let many: Vec<String> = (0..200_000).map(|number| format!("\"a{number}\":1")).collect();
+        let many = many.join(",");
+        assert_eq!(Members::parse(&format!("{{{many}}}")).unwrap().repeated(), None);
+        assert_eq!(Members::parse(&format!("{{{many},\"A7\":1}}")).unwrap().repeated(), Some("A7"));
+    }
+
+    #[test]
+    fn a_name_in_other_letters_is_found() {
+        let members = Members::parse(r#"{"model":1,"Max_Tokens":2,"other":3}"#).unwrap();
+        assert_eq!(members.misspelt(&["model", "max_tokens"]), Some(("Max_Tokens", "max_tokens")));
+        assert_eq!(members.misspelt(&["model"]), None);
     }
 
     #[test]

@@ -25,8 +25,8 @@ pub use client::{Answer, ChatCall, ChatStream, EmbeddingsCall, Providers};
 pub use connection::{BaseUrlError, Connection, validate_base_url};
 pub use dialect::openai::{
     ChatAnswer, ChatMessage, ChatRequest, Content, ContextPlacement, Delivered, EmbeddingInput, EmbeddingsAnswer,
-    EmbeddingsRequest, Outgoing, OutputBound, Part, RequestError, SpliceRules, StreamOutcome, StreamTap, Vectors,
-    default_placement,
+    EmbeddingsRequest, Feature, Outgoing, OutputBound, Part, RequestError, SpliceRules, StreamOutcome, StreamTap,
+    Vectors, check_body, default_placement,
 };
 pub use error::{Charge, UpstreamError, Waited, Words};
 pub use http::{ClientError, HttpOptions, MAX_ANSWER_BYTES};

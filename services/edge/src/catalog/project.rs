@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use domain::{Enforcement, PriceSnapshot, ProviderType, RouteId, StoreId};
 use ledger::{PriceBook, PriceSource};
-use providers::{Connection, ContextPlacement, default_placement};
+use providers::{Connection, ContextPlacement, Feature, default_placement};
 use serde::Deserialize;
 use store::routing::{ProjectRouting, Route};
 use store::targets::UpstreamTarget;
@@ -58,6 +58,7 @@ pub(crate) struct Project {
     pub(crate) system_prompt: Option<String>,
     pub(crate) enforcement: Enforcement,
     pub(crate) retrieval: RetrievalSettings,
+    has_cost_budget: bool,
     refuses_unpriced: bool,
     strict_models: bool,
     default_route: Option<RouteId>,
@@ -105,6 +106,7 @@ impl Project {
             system_prompt: Some(routing.system_prompt).filter(|prompt| !prompt.trim().is_empty()),
             enforcement: routing.enforcement,
             retrieval: RetrievalSettings::read(&routing.retrieval),
+            has_cost_budget: routing.has_cost_budget,
             refuses_unpriced: routing.has_cost_budget && !routing.allow_unpriced,
             strict_models: routing.strict_models,
             default_route: routing.default_route,
@@ -138,6 +140,14 @@ impl Project {
             return Err(EdgeError::ModelUnpriced { model: model.to_owned() });
         }
         Ok(())
+    }
+
+    /// Refuses features whose cost cannot be seen where the project counts cost.
+    pub(crate) fn allow_features(&self, found: &[Feature]) -> Result<(), EdgeError> {
+        match found.first() {
+            Some(feature) if self.has_cost_budget => Err(EdgeError::UnpricedFeature { path: feature.path.clone() }),
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// The price that covers whichever target of the route answers, or the refusal of a route that has none where the

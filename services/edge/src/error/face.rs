@@ -103,6 +103,9 @@ impl EdgeError {
             Self::ModelUnpriced { .. } => {
                 Face::new(S::BAD_REQUEST, INVALID_REQUEST, "model_unpriced", self).about(Some("model"))
             }
+            Self::UnpricedFeature { path } => {
+                Face::new(S::BAD_REQUEST, INVALID_REQUEST, "unpriced_feature", self).about(Some(path))
+            }
             Self::NoStore => Face::new(S::NOT_FOUND, INVALID_REQUEST, "store_not_found", self),
             Self::Search(_) => Face::new(S::SERVICE_UNAVAILABLE, SERVER, "search_failed", self).retry(Some(SOON)),
             Self::Denied(denial) => denied(denial),

@@ -6,7 +6,7 @@ use testkit::until;
 use time::OffsetDateTime;
 use upstream::{Behaviour, Figures, Wait};
 
-use crate::world::{Edge, World, body_of, error_of, header};
+use crate::world::{CHAT, Edge, World, body_of, error_of, header, turn};
 
 fn number(answer: &Response, name: &str) -> i64 {
     header(answer, name).unwrap_or_else(|| panic!("no {name}")).parse().unwrap()
@@ -138,5 +138,30 @@ async fn a_revoked_key_admits_nothing_even_where_it_is_still_known() -> anyhow::
     world.database.change_key(world.key_id, "revoked_at = clock_timestamp()").await?;
     let told = error_of(edge.chat(json!({})).send().await?).await;
     assert_eq!(told, (401, "invalid_api_key".to_owned(), json!("key_revoked")));
+    edge.stop().await
+}
+
+#[tokio::test]
+async fn features_with_a_price_of_their_own_need_no_budget_of_money() -> anyhow::Result<()> {
+    let world = World::with("cost_per_day = 1000000000").await?;
+    world.database.insert_price("real-chat", 1_000_000, 1_000_000).await?;
+    let edge = world.edge().await?;
+    let refused = async |path: &str, members: &Value, param: &str| {
+        let body = if path == CHAT { turn(members.clone()) } else { members.clone() };
+        let told = body_of(edge.post(path, &body).send().await?, 400).await;
+        let error = &told["error"];
+        assert_eq!((&error["code"], &error["param"]), (&json!("unpriced_feature"), &json!(param)), "{error}");
+        assert!(error["message"].as_str().unwrap().starts_with(param));
+        anyhow::Ok(())
+    };
+    let search = json!({ "stream": true, "tools": [{ "type": "function", "function": {} }, { "type": "web_search" }] });
+    refused(CHAT, &search, "tools[1]").await?;
+    refused(CHAT, &json!({ "service_tier": "priority" }), "service_tier").await?;
+    refused("/v1/embeddings", &json!({ "model": "fast", "input": "a", "models": ["b"] }), "models").await?;
+    assert_eq!(edge.chat(json!({ "service_tier": "auto" })).send().await?.status(), 200);
+    assert_eq!(world.upstream.counters().requests, 1);
+    assert_eq!(world.logged(1).await?.len(), 1, "a refusal leaves no trace");
+    world.database.change_project(world.project, "cost_per_day = 0, tokens_per_day = 1000000").await?;
+    until("no money is counted", async || Ok(edge.chat(search.clone()).send().await?.status() == 200)).await?;
     edge.stop().await
 }

@@ -5,9 +5,13 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use super::request::{RequestError, optional_text, read_body};
+use super::request::{RequestError, optional_text};
+use super::strict::read_body;
 use crate::client::EmbeddingsCall;
 use crate::json::{Members, Splices, elements, literal, span, text_of};
+
+/// More than any provider takes in one call.
+const MAX_INPUTS: usize = 65_536;
 
 /// What is to be embedded.
 #[derive(Clone, Debug)]
@@ -33,7 +37,7 @@ pub struct EmbeddingsRequest<'a> {
     /// `metadata` as sent. The API has it for chats only; servers and clients that have it here too mean the same.
     pub metadata: Option<&'a RawValue>,
     text: &'a str,
-    members: Members<'a>,
+    pub(super) members: Members<'a>,
 }
 
 impl<'a> EmbeddingsRequest<'a> {
@@ -85,6 +89,9 @@ fn input(value: &RawValue) -> Result<EmbeddingInput<'_>, RequestError> {
         return Ok(EmbeddingInput::Texts(vec![text]));
     }
     let list = elements(value.get()).map_err(|_| invalid("input", MUST))?;
+    if list.len() > MAX_INPUTS {
+        return Err(invalid("input", "at most 65536 inputs"));
+    }
     let first = list.first().ok_or(RequestError::Missing("input"))?;
     if first.get().starts_with('"') {
         let texts = list.iter().map(|value| text_of(value)).collect::<Option<Vec<_>>>();
@@ -143,6 +150,8 @@ mod tests {
         for input in ["7", "{}", r#"["a",1]"#, r#"[1,"a"]"#, "[[1],2]", "[-1]"] {
             assert!(parse(input).unwrap_err().starts_with("input must be a string"), "{input}");
         }
+        let many = format!("[{}]", vec!["\"\""; MAX_INPUTS + 1].join(","));
+        assert_eq!(parse(&many).unwrap_err(), "input must be at most 65536 inputs");
         assert_eq!(parse("[]").unwrap_err(), "input is required");
         assert_eq!(parse("null").unwrap_err(), "input is required");
     }

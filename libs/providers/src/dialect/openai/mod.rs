@@ -6,8 +6,10 @@ mod bound;
 mod chunk;
 mod embeddings;
 mod error;
+mod features;
 mod request;
 mod stream;
+mod strict;
 mod texts;
 mod truncate;
 
@@ -15,8 +17,10 @@ pub use answer::{ChatAnswer, EmbeddingsAnswer, Vectors};
 pub use assemble::{ContextPlacement, Outgoing, default_placement};
 pub use bound::OutputBound;
 pub use embeddings::{EmbeddingInput, EmbeddingsRequest};
+pub use features::Feature;
 pub use request::{ChatMessage, ChatRequest, Content, Part, RequestError};
 pub use stream::{Delivered, StreamOutcome, StreamTap};
+pub use strict::check_body;
 
 pub(crate) use answer::{read_chat_answer, read_embeddings_answer, read_vectors};
 pub(crate) use embeddings::own_embeddings_body;

@@ -4,11 +4,12 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-use crate::json::{Members, deeper_than, elements, object, text_of};
+use super::strict::{KNOWN_IN_MESSAGES, MAX_DEPTH, read_body, strict};
+use crate::json::{Members, elements, text_of};
 
-/// The deepest nesting of a request body.
-const MAX_DEPTH: usize = 128;
 const MAX_CHOICES: u64 = 128;
+/// What is read of a message or a part takes some hundred bytes, whatever its size is in the body.
+const MAX_ITEMS: usize = 65_536;
 /// The fields that bound the output and are part of the API.
 pub(super) const OUTPUT_FIELDS: [&str; 2] = ["max_completion_tokens", "max_tokens"];
 /// Fields by which particular servers bound the output; there a negative number means "no bound".
@@ -26,6 +27,14 @@ pub enum RequestError {
     /// A name occurs twice in one object, so that two readers could see two different requests.
     #[error("{0} occurs more than once")]
     Repeated(String),
+    /// A name is written in other letters than the API's, so that this reader and another could see different requests.
+    #[error("{name} must be written {known}")]
+    Misspelt {
+        /// The name as sent, as a path.
+        name: String,
+        /// As it is.
+        known: &'static str,
+    },
     /// A field that must be there is not.
     #[error("{0} is required")]
     Missing(&'static str),
@@ -45,7 +54,7 @@ impl RequestError {
     pub fn param(&self) -> Option<&str> {
         match self {
             Self::Malformed(_) | Self::TooDeep => None,
-            Self::Repeated(field) | Self::Invalid { field, .. } => Some(field),
+            Self::Repeated(field) | Self::Misspelt { name: field, .. } | Self::Invalid { field, .. } => Some(field),
             Self::Missing(field) => Some(field),
         }
     }
@@ -105,6 +114,15 @@ impl ChatMessage<'_> {
         }
     }
 
+    /// The types of the parts.
+    pub(super) fn part_kinds(&self) -> impl Iterator<Item = &str> {
+        let parts = match &self.content {
+            Content::Parts(parts) => parts.as_slice(),
+            Content::None | Content::Text(_) => &[],
+        };
+        parts.iter().map(|part| &*part.kind)
+    }
+
     /// How many parts are not text: images, audio, files.
     #[must_use]
     pub fn other_parts(&self) -> usize {
@@ -153,7 +171,7 @@ impl<'a> ChatRequest<'a> {
         let (text, members) = read_body(body)?;
         let options = sub_object(&members, "stream_options")?;
         let ragmux = match members.present("ragmux").map(|value| Members::parse(value.get())) {
-            Some(Ok(ragmux)) => Some(unrepeated("ragmux", ragmux)?),
+            Some(Ok(ragmux)) => Some(strict("ragmux", ragmux, &["include_context"])?),
             Some(Err(_)) | None => None,
         };
         Ok(Self {
@@ -202,25 +220,6 @@ impl<'a> ChatRequest<'a> {
     }
 }
 
-/// Reads a body as one object without repeated names.
-pub(super) fn read_body(body: &[u8]) -> Result<(&str, Members<'_>), RequestError> {
-    let (text, members) = object(body).map_err(|error| RequestError::Malformed(error.to_string()))?;
-    if deeper_than(text, MAX_DEPTH) {
-        return Err(RequestError::TooDeep);
-    }
-    match members.repeated() {
-        Some(name) => Err(RequestError::Repeated(name.to_owned())),
-        None => Ok((text, members)),
-    }
-}
-
-fn unrepeated<'a>(path: &str, members: Members<'a>) -> Result<Members<'a>, RequestError> {
-    match members.repeated() {
-        Some(name) => Err(RequestError::Repeated(format!("{path}.{name}"))),
-        None => Ok(members),
-    }
-}
-
 fn invalid(field: impl Into<String>, must: &'static str) -> RequestError {
     RequestError::Invalid { field: field.into(), must }
 }
@@ -228,7 +227,7 @@ fn invalid(field: impl Into<String>, must: &'static str) -> RequestError {
 fn sub_object<'a>(members: &Members<'a>, name: &'static str) -> Result<Option<Members<'a>>, RequestError> {
     let Some(value) = members.present(name) else { return Ok(None) };
     let inner = Members::parse(value.get()).map_err(|_| invalid(name, "an object"))?;
-    unrepeated(name, inner).map(Some)
+    strict(name, inner, &["include_usage"]).map(Some)
 }
 
 fn flag(members: &Members<'_>, name: &str, path: &'static str) -> Result<bool, RequestError> {
@@ -280,13 +279,21 @@ fn messages<'a>(members: &Members<'a>) -> Result<Vec<ChatMessage<'a>>, RequestEr
     if list.is_empty() {
         return Err(RequestError::Missing("messages"));
     }
-    list.into_iter().enumerate().map(|(at, raw)| message(at, raw)).collect()
+    let mut room = MAX_ITEMS;
+    list.into_iter().enumerate().map(|(at, raw)| message(at, raw, &mut room)).collect()
 }
 
-fn message(at: usize, raw: &RawValue) -> Result<ChatMessage<'_>, RequestError> {
+/// Takes room for so many items more.
+fn take(room: &mut usize, items: usize) -> Result<(), RequestError> {
+    *room = room.checked_sub(items).ok_or_else(|| invalid("messages", "at most 65536 messages and parts"))?;
+    Ok(())
+}
+
+fn message<'a>(at: usize, raw: &'a RawValue, room: &mut usize) -> Result<ChatMessage<'a>, RequestError> {
+    take(room, 1)?;
     let path = format!("messages[{at}]");
     let members = Members::parse(raw.get()).map_err(|_| invalid(path.as_str(), "an object"))?;
-    let members = unrepeated(&path, members)?;
+    let members = strict(&path, members, &KNOWN_IN_MESSAGES)?;
     let role = members
         .present("role")
         .and_then(text_of)
@@ -300,6 +307,7 @@ fn message(at: usize, raw: &RawValue) -> Result<ChatMessage<'_>, RequestError> {
         }
         Some(array) => {
             let list = elements(array).map_err(|_| content_error(&path))?;
+            take(room, list.len())?;
             let parts = list.into_iter().enumerate().map(|(at, raw)| part(&format!("{path}.content[{at}]"), raw));
             Content::Parts(parts.collect::<Result<_, _>>()?)
         }
@@ -313,7 +321,7 @@ fn content_error(path: &str) -> RequestError {
 
 fn part<'a>(path: &str, raw: &'a RawValue) -> Result<Part<'a>, RequestError> {
     let members = Members::parse(raw.get()).map_err(|_| invalid(path, "an object"))?;
-    let members = unrepeated(path, members)?;
+    let members = strict(path, members, &KNOWN_IN_MESSAGES)?;
     let kind = members
         .present("type")
         .and_then(text_of)
@@ -389,31 +397,13 @@ mod tests {
     }
 
     #[test]
-    fn a_name_given_twice_at_any_level_that_is_read_is_refused() {
-        for (body, said) in [
-            (r#"{"messages":[{"role":"user"}],"max_tokens":1,"max_tokens":2}"#, "max_tokens occurs more than once"),
-            (r#"{"messages":[{"role":"user"}],"model":"a","mod\u0065l":"b"}"#, "model occurs more than once"),
-            (
-                r#"{"messages":[{"role":"user","content":"a","content":"b"}]}"#,
-                "messages[0].content occurs more than once",
-            ),
-            (
-                r#"{"messages":[{"role":"user","content":[{"type":"text","text":"a","text":"b"}]}]}"#,
-                "messages[0].content[0].text occurs more than once",
-            ),
-            (
-                r#"{"messages":[{"role":"user"}],"stream_options":{"include_usage":false,"include_usage":true}}"#,
-                "stream_options.include_usage occurs more than once",
-            ),
-        ] {
-            assert_eq!(refused(body), said);
-        }
-    }
-
-    #[test]
-    fn nesting_is_bounded() {
-        let deep = format!(r#"{{"messages":[{{"role":"user"}}],"x":{}{}}}"#, "[".repeat(128), "]".repeat(128));
-        assert_eq!(ChatRequest::parse(deep.as_bytes()).unwrap_err(), RequestError::TooDeep);
+    fn a_body_of_many_small_messages_does_not_take_many_times_its_size() {
+        let body = |messages: usize| format!(r#"{{"messages":[{}]}}"#, vec![r#"{"role":"user"}"#; messages].join(","));
+        assert!(ChatRequest::parse(body(MAX_ITEMS).as_bytes()).is_ok());
+        assert_eq!(refused(&body(MAX_ITEMS + 1)), "messages must be at most 65536 messages and parts");
+        let parts = vec![r#"{"type":"x"}"#; MAX_ITEMS].join(",");
+        let body = format!(r#"{{"messages":[{{"role":"user","content":[{parts}]}}]}}"#);
+        assert_eq!(refused(&body), "messages must be at most 65536 messages and parts");
     }
 
     #[test]

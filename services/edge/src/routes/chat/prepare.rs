@@ -13,7 +13,7 @@ use tokens::Family;
 use crate::admission::{Admitted, Claim, DEFAULT_OUTPUT, LARGEST_OUTPUT, Model, Tags, admit};
 use crate::auth::Caller;
 use crate::catalog::PublicRoute;
-use crate::error::Failure;
+use crate::error::{EdgeError, Failure};
 use crate::grounding::{Grounded, Plan, sources_member};
 use crate::state::Edge;
 
@@ -45,6 +45,7 @@ pub(super) async fn prepare(
     let connection = target.connection()?;
     let prices = edge.catalog.prices().await?;
     let hold_prices = project.hold_prices(route, &prices)?;
+    project.allow_features(&request.costly_features(target.provider).map_err(EdgeError::from)?)?;
     let family = Family::of(&target.model);
     let counted = edge.counter.chat(family, body, request, project.system_prompt.as_deref()).await?;
 

@@ -5,7 +5,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use domain::{PriceSnapshot, RequestId};
 use ledger::{Ending, PriceSource};
-use providers::RequestError;
+use providers::{RequestError, check_body};
 use retrieval::Hit;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -127,6 +127,7 @@ fn passage(hit: &Hit) -> Passage<'_> {
 }
 
 fn read(body: &[u8]) -> Result<Question<'_>, EdgeError> {
+    check_body(body)?;
     let question: Question<'_> =
         serde_json::from_slice(body).map_err(|error| RequestError::Malformed(error.to_string()))?;
     if question.query.trim().is_empty() {
@@ -147,6 +148,7 @@ mod tests {
         let refused = |body: &str| read(body.as_bytes()).unwrap_err().to_string();
         assert!(refused("{").starts_with("malformed JSON body: EOF"), "{}", refused("{"));
         assert!(refused("{}").contains("missing field `query`"), "{}", refused("{}"));
+        assert_eq!(refused(r#"{"query":"a","query":"b"}"#), "query occurs more than once");
         assert_eq!(refused(r#"{"query":" "}"#), "query is required");
         assert_eq!(refused(r#"{"query":"a","top_k":0}"#), "top_k must be a whole number from 1 to 50");
         assert_eq!(read(br#"{"query":"a","top_k":50}"#).unwrap().top_k, Some(50));

@@ -1,0 +1,228 @@
+//! Features of a request that cost more than its tokens at the model's price: other prices, fees by call, models of the
+//! client's choice. Under a budget of money they are refused unless someone has decided otherwise.
+
+use domain::ProviderType;
+use serde_json::value::RawValue;
+
+use super::embeddings::EmbeddingsRequest;
+use super::request::{ChatRequest, RequestError};
+use super::strict::strict;
+use crate::json::{Members, elements, folded, text_of};
+
+/// A member of a request that adds cost, unless it is `null`, `false`, an empty array or one of these words.
+struct Costly {
+    name: &'static str,
+    free: &'static [&'static str],
+}
+
+const fn costly(name: &'static str) -> Costly {
+    Costly { name, free: &[] }
+}
+
+/// Of the OpenAI API (reference, Create chat completion): predicted output is paid where it is not used, tiers of
+/// service and audio have prices of their own, searches a fee.
+const OPENAI: &[Costly] = &[
+    costly("prediction"),
+    // The first is what a request without the field gets.
+    Costly { name: "service_tier", free: &["auto", "default"] },
+    costly("web_search_options"),
+    costly("audio"),
+    Costly { name: "modalities", free: &["text"] },
+];
+
+/// Of servers that imitate it. A server that does not know a member ignores it, so the list may be long: searches (xAI,
+/// Qwen, Groq, Perplexity), plug-ins and other models than the route's (OpenRouter), more answers than are returned
+/// (vLLM).
+const COMPATIBLE: &[Costly] = &[
+    costly("web_search"),
+    costly("enable_search"),
+    costly("search_options"),
+    costly("search_parameters"),
+    costly("search_settings"),
+    costly("plugins"),
+    costly("models"),
+    costly("route"),
+    costly("provider"),
+    costly("preset"),
+    costly("best_of"),
+    costly("use_beam_search"),
+];
+
+/// Tools that the client runs itself.
+const OWN_TOOLS: [&str; 2] = ["function", "custom"];
+
+/// Parts of messages with prices of their own.
+const COSTLY_PARTS: [&str; 1] = ["input_audio"];
+
+/// A feature that adds cost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Feature {
+    /// Its name, by which it can be allowed: the member of the request, `audio`, or the type of a tool.
+    pub name: String,
+    /// Where it is in the request.
+    pub path: String,
+}
+
+impl Feature {
+    fn new(name: impl Into<String>, path: impl Into<String>) -> Self {
+        Self { name: name.into(), path: path.into() }
+    }
+}
+
+/// The fields known to add cost at a provider.
+fn lists(provider: ProviderType) -> impl Iterator<Item = &'static Costly> {
+    let more = match provider {
+        ProviderType::OpenAi => &[],
+        ProviderType::CustomOpenAi => COMPATIBLE,
+    };
+    OPENAI.iter().chain(more)
+}
+
+impl ChatRequest<'_> {
+    /// All features of the request that cost more than its tokens.
+    ///
+    /// # Errors
+    /// [`RequestError`] for a tool whose type cannot be told.
+    pub fn costly_features(&self, provider: ProviderType) -> Result<Vec<Feature>, RequestError> {
+        let mut found = of_members(&self.members, provider);
+        for (at, message) in self.messages.iter().enumerate() {
+            if message.members.present("audio").is_some() {
+                found.push(Feature::new("audio", format!("messages[{at}].audio")));
+            }
+            found.extend(
+                message
+                    .part_kinds()
+                    .enumerate()
+                    .filter(|(_, kind)| COSTLY_PARTS.contains(kind))
+                    .map(|(part, _)| Feature::new("audio", format!("messages[{at}].content[{part}]"))),
+            );
+        }
+        let tools = self.tools.and_then(|tools| elements(tools.get()).ok()).unwrap_or_default();
+        for (at, tool) in tools.iter().enumerate() {
+            let path = format!("tools[{at}]");
+            if let Some(name) = server_tool(&path, tool)? {
+                found.push(Feature::new(name, path));
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl EmbeddingsRequest<'_> {
+    /// All features of the request that cost more than its tokens.
+    #[must_use]
+    pub fn costly_features(&self, provider: ProviderType) -> Vec<Feature> {
+        of_members(&self.members, provider)
+    }
+}
+
+fn of_members(members: &Members<'_>, provider: ProviderType) -> Vec<Feature> {
+    let mut found = Vec::new();
+    for (name, value) in members.iter() {
+        let read_as = folded(name);
+        if let Some(costly) = lists(provider).find(|costly| read_as == costly.name)
+            && !costly.is_free(value)
+        {
+            found.push(Feature::new(costly.name, name));
+        }
+    }
+    found
+}
+
+impl Costly {
+    fn is_free(&self, value: &RawValue) -> bool {
+        let is_word = |value: &RawValue| text_of(value).is_some_and(|word| self.free.contains(&&*word));
+        match value.get() {
+            "null" | "false" => true,
+            array if array.starts_with('[') => elements(array).is_ok_and(|list| list.into_iter().all(is_word)),
+            _ => is_word(value),
+        }
+    }
+}
+
+/// The type of a tool that the provider runs.
+fn server_tool(path: &str, tool: &RawValue) -> Result<Option<String>, RequestError> {
+    let Ok(members) = Members::parse(tool.get()) else { return Ok(Some("tools".to_owned())) };
+    let members = strict(path, members, &["type", "function"])?;
+    Ok(match members.present("type").map(text_of) {
+        Some(Some(kind)) if OWN_TOOLS.contains(&&*kind) => None,
+        Some(Some(kind)) => Some(kind.into_owned()),
+        None if members.present("function").is_some() => None,
+        Some(None) | None => Some("tools".to_owned()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(provider: ProviderType, members: &str) -> Vec<String> {
+        let body = format!(r#"{{"messages":[{{"role":"user","content":"a"}}]{members}}}"#);
+        let request = ChatRequest::parse(body.as_bytes()).unwrap();
+        let features = request.costly_features(provider).unwrap();
+        features.into_iter().map(|feature| format!("{} at {}", feature.name, feature.path)).collect()
+    }
+
+    #[test]
+    fn what_adds_cost_is_found_wherever_it_stands() {
+        for (members, feature) in [
+            (r#","prediction":{"type":"content","content":"x"}"#, "prediction at prediction"),
+            (r#","service_tier":"priority""#, "service_tier at service_tier"),
+            (r#","Service_Tier":"priority""#, "service_tier at Service_Tier"),
+            (r#","service_tier":7"#, "service_tier at service_tier"),
+            (r#","web_search_options":{}"#, "web_search_options at web_search_options"),
+            (r#","modalities":["text","audio"]"#, "modalities at modalities"),
+            (r#","audio":{"voice":"a"}"#, "audio at audio"),
+            (r#","tools":[{"type":"function","function":{}},{"type":"web_search"}]"#, "web_search at tools[1]"),
+            (r#","tools":[{"google_search":{}}]"#, "tools at tools[0]"),
+            (r#","tools":[7]"#, "tools at tools[0]"),
+        ] {
+            assert_eq!(found(ProviderType::OpenAi, members), [feature], "{members}");
+        }
+        let audio = r#"{"messages":[{"role":"assistant","audio":{"id":"a"}},
+            {"role":"user","content":[{"type":"text","text":"a"},{"type":"input_audio","input_audio":{}}]}]}"#;
+        let features = ChatRequest::parse(audio.as_bytes()).unwrap().costly_features(ProviderType::OpenAi).unwrap();
+        let paths: Vec<&str> = features.iter().map(|feature| feature.path.as_str()).collect();
+        assert_eq!(paths, ["messages[0].audio", "messages[1].content[1]"]);
+    }
+
+    #[test]
+    fn what_is_part_of_every_price_is_not() {
+        for members in [
+            "",
+            r#","service_tier":"auto","modalities":["text"],"audio":null,"prediction":null,"web_search_options":false"#,
+            r#","service_tier":"default","tools":[],"modalities":[]"#,
+            r#","tools":[{"type":"function","function":{}},{"type":"custom"},{"function":{}}]"#,
+            r#","reasoning_effort":"high","response_format":{"type":"json_object"},"store":true"#,
+        ] {
+            assert!(found(ProviderType::OpenAi, members).is_empty(), "{members}");
+            assert!(found(ProviderType::CustomOpenAi, members).is_empty(), "{members}");
+        }
+    }
+
+    #[test]
+    fn each_provider_has_its_own() {
+        for members in
+            [r#","plugins":[{"id":"web"}]"#, r#","models":["a"]"#, r#","enable_search":true"#, r#","best_of":2"#]
+        {
+            assert_eq!(found(ProviderType::CustomOpenAi, members).len(), 1, "{members}");
+            assert!(found(ProviderType::OpenAi, members).is_empty(), "{members}");
+        }
+        assert!(found(ProviderType::CustomOpenAi, r#","enable_search":false,"plugins":[]"#).is_empty());
+        let body = br#"{"input":"a","models":["b"]}"#;
+        let features = EmbeddingsRequest::parse(body).unwrap().costly_features(ProviderType::CustomOpenAi);
+        assert_eq!(features, [Feature::new("models", "models")]);
+    }
+
+    #[test]
+    fn a_tool_that_is_two_things_is_refused() {
+        for (tool, said) in [
+            (r#"{"type":"function","type":"web_search"}"#, "tools[0].type occurs more than once"),
+            (r#"{"function":{},"Type":"web_search"}"#, "tools[0].Type must be written type"),
+        ] {
+            let body = format!(r#"{{"messages":[{{"role":"user"}}],"tools":[{tool}]}}"#);
+            let request = ChatRequest::parse(body.as_bytes()).unwrap();
+            assert_eq!(request.costly_features(ProviderType::OpenAi).unwrap_err().to_string(), said);
+        }
+    }
+}
