@@ -45,6 +45,12 @@ pub(crate) struct Run {
     /// For how many seconds the transaction beside the admissions has been open.
     #[arg(long, value_name = "SECONDS")]
     pub(crate) open_transaction: Option<u64>,
+    /// Give each process processors of its own, as far as there are enough.
+    #[arg(long)]
+    pub(crate) pin: bool,
+    /// Run everything at this priority, from -20 (before all others; takes root) to 19.
+    #[arg(long, allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-20..=19))]
+    pub(crate) nice: Option<i32>,
 }
 
 /// How long a run takes.

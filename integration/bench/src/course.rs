@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::load::Clients;
 use crate::machine;
+use crate::placement::Placement;
 use crate::scale::Scale;
 use crate::traffic::Leg;
 use crate::upstream_process::UpstreamProcess;
@@ -64,6 +65,17 @@ impl Spent {
 }
 
 impl Course {
+    /// Gives the processes processors of their own, where that is asked for.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub(crate) fn place(&self, pin: bool) -> anyhow::Result<()> {
+        match Placement::of_this_machine()? {
+            Some(placement) if pin => placement.apply(self.upstream.pid(), self.server, self.database),
+            _ => Ok(()),
+        }
+    }
+
     /// So many clients of each leg.
     pub(crate) fn clients(&self, count: usize) -> Vec<Clients> {
         self.legs.iter().map(|leg| Clients::new(leg.chat(), count)).collect()

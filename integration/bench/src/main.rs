@@ -12,6 +12,7 @@ mod figure;
 mod http;
 mod load;
 mod machine;
+mod placement;
 mod report;
 mod scale;
 mod scenarios;
@@ -55,7 +56,10 @@ async fn edge(run: Run) -> anyhow::Result<()> {
     if cfg!(debug_assertions) {
         say("this is a debug build: its figures mean nothing");
     }
-    let mut ground = Ground::Edge(Box::new(Bed::start(run.scale()).await?));
+    run.nice.map_or(Ok(()), placement::rank)?;
+    let bed = Bed::start(run.scale()).await?;
+    bed.course.place(run.pin)?;
+    let mut ground = Ground::Edge(Box::new(bed));
     let report = measure(&run, &mut ground).await?;
     if let Ground::Edge(bed) = ground {
         bed.stop().await?;
@@ -64,11 +68,13 @@ async fn edge(run: Run) -> anyhow::Result<()> {
 }
 
 async fn peer(peer: Peer) -> anyhow::Result<()> {
+    peer.run.nice.map_or(Ok(()), placement::rank)?;
     let upstream = UpstreamProcess::start(peer.upstream_listen).await?;
     say(&format!("the server has to answer {} from {}", peer.model, upstream.base_url()));
     let legs = vec![bed::direct(upstream.address()), bed::through(&peer.base_url, PEER, &peer.api_key, &peer.model)?];
     let scale = peer.run.scale();
     let course = Course { scale, upstream, legs, server: peer.pid, database: None, keeps_bytes: false };
+    course.place(peer.run.pin)?;
     let mut ground = Ground::Peer(Box::new(course));
     let report = measure(&peer.run, &mut ground).await?;
     finish(&peer.run, &report)

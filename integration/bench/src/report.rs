@@ -32,6 +32,8 @@ impl Report {
             "debug": cfg!(debug_assertions),
             "machine": machine::describe(),
             "scale": format!("{:?}", run.scale()),
+            "pinned": run.pin,
+            "nice": run.nice,
         });
         Self { about, ..Self::default() }
     }
