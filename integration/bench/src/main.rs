@@ -21,6 +21,8 @@ mod streams;
 mod traffic;
 mod upstream_process;
 
+use std::time::Instant;
+
 use anyhow::bail;
 use clap::Parser as _;
 
@@ -82,12 +84,20 @@ async fn peer(peer: Peer) -> anyhow::Result<()> {
 
 async fn measure(run: &Run, ground: &mut Ground) -> anyhow::Result<Report> {
     let mut report = Report::about(run);
+    let (begun, before) = (Instant::now(), ground.course().spent());
     for scenario in Scenario::ALL.into_iter().filter(|scenario| run.wants(*scenario)) {
         if let Some(outcome) = scenario.run(ground).await {
             say(&format!("measured: {}", scenario.about()));
             report.figures.extend(outcome?);
         }
     }
+    let foreign = ground.course().spent().since(before).foreign(begun.elapsed());
+    report.notes.push(format!(
+        "others used {:.0} % of the machine in these {:.0} s; {} processors",
+        foreign * 100.0,
+        begun.elapsed().as_secs_f64(),
+        machine::processors()
+    ));
     Ok(report)
 }
 

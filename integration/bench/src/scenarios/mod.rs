@@ -47,7 +47,8 @@ pub(crate) enum Ground {
 }
 
 impl Ground {
-    fn course(&self) -> &Course {
+    /// What all grounds have.
+    pub(crate) fn course(&self) -> &Course {
         match self {
             Self::Edge(bed) => &bed.course,
             Self::Peer(course) => course,

@@ -37,14 +37,46 @@ pub(super) async fn run(bed: &Bed) -> anyhow::Result<Vec<Figure>> {
             foreign.push(spent.foreign(took));
         }
     }
+    let mut figures = alone(&store, bed.hot, bed.course.scale.window).await?;
     store.close().await;
-    Ok(vec![
+    figures.push(
         Figure::new("pairs through one hot key", Unit::PerSecond, median(&rates))
             .at_least(10_000.0)
             .with(&format!("admission of {ADMITTED} p50"), Unit::Micros, median(&admissions))
             .with("database a pair", Unit::Micros, median(&database))
             .with("others on the machine", Unit::Share, median(&foreign)),
-    ])
+    );
+    Ok(figures)
+}
+
+/// What each statement takes when nothing else is under way, for batches of a few sizes.
+async fn alone(store: &Store, hot: (ProjectId, ApiKeyId), length: Duration) -> anyhow::Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    for size in [1, 16, ADMITTED] {
+        let (mut admitted, mut settled, mut flushed) = (Vec::new(), Vec::new(), Vec::new());
+        let begun = Instant::now();
+        while begun.elapsed() < length {
+            let asks: Vec<Ask> = (0..size).map(|_| ask(hot)).collect();
+            let settlements: Vec<Settlement> = asks.iter().map(|ask| settlement(ask.request)).collect();
+            let asked = Instant::now();
+            let answers = store.admit(InstanceId::new(), &asks).await?;
+            admitted.push(asked.elapsed().as_secs_f64());
+            anyhow::ensure!(answers.len() == size, "{} answers to {size} asks", answers.len());
+            let asked = Instant::now();
+            store.settle(&settlements).await?;
+            settled.push(asked.elapsed().as_secs_f64());
+            let asked = Instant::now();
+            store.flush().await?;
+            flushed.push(asked.elapsed().as_secs_f64());
+        }
+        let p50 = |seconds: Vec<f64>| Samples::new(seconds).percentile(0.5) * 1e6;
+        figures.push(
+            Figure::new(format!("admission of {size} alone, p50"), Unit::Micros, p50(admitted))
+                .with(&format!("settlement of {size}"), Unit::Micros, p50(settled))
+                .with("flush", Unit::Micros, p50(flushed)),
+        );
+    }
+    Ok(figures)
 }
 
 /// How fast calls are admitted.
