@@ -143,18 +143,7 @@ impl Listener {
     /// Begins to answer. Requests carry the client's address as `ConnectInfo<SocketAddr>`.
     #[must_use]
     pub fn serve(self, router: Router, limits: Limits) -> Serving {
-        let tasks = TaskTracker::new();
-        let shared = Arc::new(Shared {
-            name: self.name,
-            router,
-            limits,
-            protocol: protocol(limits, tasks.clone()),
-            leaving: CancellationToken::new(),
-            draining: CancellationToken::new(),
-            closed: CancellationToken::new(),
-            calls: AtomicUsize::new(0),
-            tasks,
-        });
+        let shared = Arc::new(Shared::new(self.name, router, limits));
         tracing::info!(listener = self.name, address = %self.address, "listening");
         shared.tasks.spawn(accept(self.socket, Arc::clone(&shared)));
         Serving { shared, cut: self.cut, address: self.address }
@@ -172,6 +161,23 @@ struct Shared {
     closed: CancellationToken,
     calls: AtomicUsize,
     tasks: TaskTracker,
+}
+
+impl Shared {
+    fn new(name: &'static str, router: Router, limits: Limits) -> Self {
+        let tasks = TaskTracker::new();
+        Self {
+            name,
+            router,
+            limits,
+            protocol: protocol(limits, tasks.clone()),
+            leaving: CancellationToken::new(),
+            draining: CancellationToken::new(),
+            closed: CancellationToken::new(),
+            calls: AtomicUsize::new(0),
+            tasks,
+        }
+    }
 }
 
 /// A listener that answers. Dropping it closes everything at once; [`Serving::drain`] is the orderly way.

@@ -47,7 +47,7 @@ impl Plan {
                 steps.push_back(Step::Cut);
                 break;
             }
-            if behaviour.hold_after_events == Some(n) {
+            if behaviour.hold_each_event || behaviour.hold_after_events == Some(n) {
                 steps.push_back(Step::Hold);
             }
             if n > 0 && behaviour.between_events_ms > 0 {
@@ -59,6 +59,9 @@ impl Plan {
         }
         if let Some(limit) = behaviour.cut_after_bytes {
             steps = cut(steps, limit);
+        }
+        if let Some(place) = behaviour.hold_after_bytes {
+            steps = held(steps, place);
         }
         if let Some(size) = behaviour.split_bytes {
             steps = split(steps, size.max(1));
@@ -174,6 +177,30 @@ fn cut(steps: VecDeque<Step>, limit: usize) -> VecDeque<Step> {
     kept
 }
 
+/// The same bytes with a hold after so many of them.
+fn held(steps: VecDeque<Step>, place: usize) -> VecDeque<Step> {
+    let mut left = Some(place);
+    let mut with = VecDeque::new();
+    for step in steps {
+        match (step, left) {
+            (Step::Send(bytes), Some(before)) if bytes.len() > before => {
+                if before > 0 {
+                    with.push_back(Step::Send(bytes.slice(..before)));
+                }
+                with.push_back(Step::Hold);
+                with.push_back(Step::Send(bytes.slice(before..)));
+                left = None;
+            }
+            (Step::Send(bytes), Some(before)) => {
+                left = Some(before - bytes.len());
+                with.push_back(Step::Send(bytes));
+            }
+            (step, _) => with.push_back(step),
+        }
+    }
+    with
+}
+
 /// The same bytes in pieces of `size`, each flushed, across the borders of events.
 fn split(steps: VecDeque<Step>, size: usize) -> VecDeque<Step> {
     let mut pieces = VecDeque::new();
@@ -269,6 +296,35 @@ mod tests {
         assert_eq!((stamps.len(), stamps[0], sent[0].len()), (2, stamps[1], 2 * STAMP.len() + 9));
         assert!((before..=unix_nanos()).contains(&stamps[0]));
         assert_eq!(sent[1], "data: @\n\n");
+    }
+
+    #[tokio::test]
+    async fn a_hold_comes_before_each_event_or_after_exactly_so_many_bytes() {
+        for (behaviour, expected) in [
+            (
+                Behaviour { hold_each_event: true, ..Behaviour::default() },
+                ["", "data: 1\n\n", "data: 2\n\n", "data: 3\n\n"].as_slice(),
+            ),
+            (
+                Behaviour { hold_after_bytes: Some(12), ..Behaviour::default() },
+                &["data: 1\n\ndat", "a: 2\n\ndata: 3\n\n"],
+            ),
+            (
+                Behaviour { hold_after_bytes: Some(9), ..Behaviour::default() },
+                &["data: 1\n\n", "data: 2\n\ndata: 3\n\n"],
+            ),
+            (Behaviour { hold_after_bytes: Some(27), ..Behaviour::default() }, &["data: 1\n\ndata: 2\n\ndata: 3\n\n"]),
+        ] {
+            let mut between = vec![String::new()];
+            for step in Plan::new(events(), &behaviour).steps {
+                match (step, between.last_mut()) {
+                    (Step::Send(bytes), Some(last)) => last.push_str(&String::from_utf8_lossy(&bytes)),
+                    (Step::Hold, _) => between.push(String::new()),
+                    other => panic!("{other:?}"),
+                }
+            }
+            assert_eq!(between, expected, "{behaviour:?}");
+        }
     }
 
     #[tokio::test]

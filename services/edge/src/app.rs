@@ -31,9 +31,6 @@ use crate::{changes, log_days};
 /// The service as its processes name themselves.
 pub const SERVICE: Service = Service { name: "edge", version: env!("CARGO_PKG_VERSION") };
 
-/// How long a provider may be silent within an answer.
-const UPSTREAM_IDLE: Duration = Duration::from_secs(5 * 60);
-
 /// For settling what is open; what takes longer is left open in the ledger.
 const SETTLE: Duration = Duration::from_secs(10);
 
@@ -176,6 +173,7 @@ impl Parts<'_> {
             grounding: Grounding::new(Retrieval::new(store.clone(), providers.clone(), open)),
             call_limit: self.settings.stream_max_duration,
             commit_after,
+            ping_every: self.settings.ping_every,
             store: store.clone(),
             ledger,
             providers,
@@ -239,7 +237,7 @@ impl Running {
 fn http_options(settings: &Settings) -> HttpOptions {
     HttpOptions {
         header_timeout: settings.upstream_timeout,
-        idle_timeout: UPSTREAM_IDLE,
+        idle_timeout: settings.upstream_idle,
         stream_max_duration: settings.stream_max_duration,
         stream_max_bytes: settings.stream_max_bytes.as_bytes(),
         addresses: AddressPolicy::new(

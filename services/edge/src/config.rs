@@ -35,6 +35,11 @@ pub struct Settings {
     pub stream_commit_after: Duration,
     /// Which addresses connections may lead to.
     pub private_upstreams: PrivateUpstreams,
+    /// How long a provider may be silent within an answer. Not of the environment.
+    pub upstream_idle: Duration,
+    /// How long a stream may be silent before a comment is sent, so that nothing on the way takes it for dead. Not of
+    /// the environment.
+    pub ping_every: Duration,
 }
 
 impl runtime::Settings for Settings {
@@ -51,6 +56,8 @@ impl runtime::Settings for Settings {
             stream_max_bytes: env.mebibytes("STREAM_MAX_BYTES_MB", 256, 1..=65_536),
             stream_commit_after: env.duration("STREAM_COMMIT_AFTER", 15 * SECOND, Duration::ZERO..=HOUR),
             private_upstreams: PrivateUpstreams::read(env),
+            upstream_idle: 5 * MINUTE,
+            ping_every: 15 * SECOND,
         }
     }
 

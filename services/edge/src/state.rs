@@ -28,6 +28,8 @@ pub(crate) struct Edge {
     pub(crate) call_limit: Duration,
     /// When a stream's status is sent at the latest; `None` for never before the provider's first event.
     pub(crate) commit_after: Option<Duration>,
+    /// After how much silence a stream is sent a comment.
+    pub(crate) ping_every: Duration,
     /// Tells that answers in flight have to end.
     pub(crate) cut: Cut,
 }

@@ -104,7 +104,10 @@ async fn read_request(socket: &mut TcpStream) -> String {
         }
         let mut chunk = [0; 4096];
         let read = socket.read(&mut chunk).await.unwrap();
-        assert!(read > 0, "the client closed before its request was whole");
+        if read == 0 {
+            // A client whose time is short may give up before its request is whole.
+            return text;
+        }
         bytes.extend_from_slice(&chunk[..read]);
     }
 }

@@ -98,6 +98,72 @@ async fn both_protocols_are_answered_on_one_port_and_know_their_client() {
     assert!(body.starts_with(b"HTTP/2.0 127.0.0.1:"), "{body:?}");
 }
 
+/// One HTTP/2 frame (RFC 9113, section 4.1).
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// The frames that a server sends to an HTTP/2 client which writes this, as kinds and payloads, until it closes or the
+/// wanted one has come.
+async fn frames(serving: &Serving, written: &[u8], wanted: u8) -> Vec<(u8, Vec<u8>)> {
+    let mut client = Client::connect(serving).await.0;
+    client.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+    client.write_all(&[frame(4, 0, 0, &[]), written.to_vec()].concat()).await.unwrap();
+    let mut seen = Vec::new();
+    while seen.last().is_none_or(|(kind, _)| *kind != wanted) {
+        let mut head = [0; 9];
+        if timeout(PATIENCE, client.read_exact(&mut head)).await.unwrap().is_err() {
+            break;
+        }
+        let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+        client.read_exact(&mut payload).await.unwrap();
+        seen.push((head[3], payload));
+    }
+    seen
+}
+
+#[tokio::test]
+async fn an_http2_client_is_told_how_many_calls_it_may_have_at_a_time() {
+    const SETTINGS: u8 = 4;
+    let serving = serve(hello(), Limits::default()).await;
+    let seen = frames(&serving, &[], SETTINGS).await;
+    // SETTINGS_MAX_CONCURRENT_STREAMS is number 3 (RFC 9113, section 6.5.2).
+    assert!(seen[0].1.chunks(6).any(|setting| setting == [0, 3, 0, 0, 0, 100]), "{seen:?}");
+}
+
+#[tokio::test]
+async fn a_client_that_opens_calls_only_to_reset_them_is_sent_away() {
+    const GOAWAY: u8 = 7;
+    let serving = serve(hello(), Limits::default()).await;
+    // GET http://test/ by the static table of RFC 7541, and at once RST_STREAM with CANCEL.
+    let head = [0x82, 0x86, 0x84, 0x41, 4, b't', b'e', b's', b't'];
+    let opened_and_reset = |stream: u32| [frame(1, 5, stream, &head), frame(3, 0, stream, &[0, 0, 0, 8])].concat();
+    let written: Vec<u8> = (0..90).flat_map(|number| opened_and_reset(2 * number + 1)).collect();
+    let seen = frames(&serving, &written, GOAWAY).await;
+    let (kind, payload) = seen.last().unwrap();
+    // ENHANCE_YOUR_CALM (RFC 9113, section 7).
+    assert_eq!((*kind, payload.get(4..8)), (GOAWAY, Some([0, 0, 0, 0xb].as_slice())), "{seen:?}");
+}
+
+#[tokio::test]
+async fn small_pieces_do_not_wait_for_a_packet_to_fill() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let mut client = Client(TcpStream::connect(listener.local_addr().unwrap()).await.unwrap());
+    let (accepted, peer) = listener.accept().await.unwrap();
+    // Two handles of one socket: its options can be read while the other is served.
+    let accepted = accepted.into_std().unwrap();
+    let handle = accepted.try_clone().unwrap();
+    assert!(!handle.nodelay().unwrap());
+    let shared = Arc::new(Shared::new("test", hello(), Limits::default()));
+    let serving = tokio::spawn(connection::serve(TcpStream::from_std(accepted).unwrap(), peer, shared));
+    client.get("/").await;
+    client.read_to("hello").await;
+    assert!(handle.nodelay().unwrap());
+    drop(client);
+    serving.await.unwrap();
+}
+
 #[tokio::test]
 async fn a_used_port_is_one_clear_sentence() {
     let serving = serve(hello(), Limits::default()).await;

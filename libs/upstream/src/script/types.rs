@@ -32,6 +32,10 @@ pub struct Behaviour {
     pub hold: bool,
     /// The stream stops after this many events until `POST /script/release`.
     pub hold_after_events: Option<usize>,
+    /// The body stops after this many bytes, wherever in an event that is, until `POST /script/release`.
+    pub hold_after_bytes: Option<usize>,
+    /// The stream stops before each event until `POST /script/release`.
+    pub hold_each_event: bool,
     /// Milliseconds before the status is sent.
     pub first_byte_ms: u64,
     /// Milliseconds between two events.

@@ -15,6 +15,7 @@ mod hard;
 mod lifecycle;
 mod limits;
 mod models;
+mod pace;
 mod passages;
 mod settings;
 mod stream;

@@ -70,15 +70,16 @@ async fn a_stream_is_the_providers_bytes_however_they_are_cut() -> anyhow::Resul
         "data: [DONE]\n\n",
     );
     for split_bytes in [None, Some(1), Some(7)] {
-        for line_end in [LineEnd::Lf, LineEnd::CrLf] {
-            let body = match line_end {
-                LineEnd::CrLf => transcript.replace('\n', "\r\n"),
-                _ => transcript.to_owned(),
-            };
-            let raw = Raw { status: 200, content_type: "text/event-stream".to_owned(), body: body.clone() };
-            world.next_chat(Behaviour { raw: Some(raw), split_bytes, ..Behaviour::default() });
-            let asked = json!({ "stream": true, "stream_options": { "include_usage": true } });
-            assert_eq!(edge.chat(asked).send().await?.text().await?, body, "{split_bytes:?} {line_end:?}");
+        for (line_end, end) in [(LineEnd::Lf, "\n"), (LineEnd::CrLf, "\r\n"), (LineEnd::Cr, "\r")] {
+            for start in ["", "\u{feff}"] {
+                let body = format!("{start}{transcript}");
+                let raw = Raw { status: 200, content_type: "text/event-stream".to_owned(), body: body.clone() };
+                world.next_chat(Behaviour { raw: Some(raw), line_end, split_bytes, ..Behaviour::default() });
+                let asked = json!({ "stream": true, "stream_options": { "include_usage": true } });
+                let got = edge.chat(asked).header("accept-encoding", "gzip, br").send().await?;
+                assert_eq!(header(&got, "content-encoding"), None);
+                assert_eq!(got.text().await?, body.replace('\n', end), "{split_bytes:?} {line_end:?}");
+            }
         }
     }
     edge.stop().await

@@ -60,8 +60,17 @@ impl World {
 
     /// One with settings of its own.
     pub(crate) async fn edge_with(&self, settings: &[(&str, &str)]) -> anyhow::Result<Edge> {
+        self.edge_tuned(settings, |_| ()).await
+    }
+
+    /// One with settings that no environment can give it.
+    pub(crate) async fn edge_tuned(
+        &self,
+        settings: &[(&str, &str)],
+        tune: impl FnOnce(&mut Settings),
+    ) -> anyhow::Result<Edge> {
         let url = self.database.url(RoleName::Edge).expose().to_owned();
-        let edge = Edge::start(&url, self.key.secret().expose(), settings).await?;
+        let edge = Edge::start_tuned(&url, self.key.secret().expose(), settings, tune).await?;
         edge.until_ready().await?;
         Ok(edge)
     }
@@ -100,6 +109,15 @@ impl World {
 
 impl Edge {
     pub(crate) async fn start(database_url: &str, key: &str, settings: &[(&str, &str)]) -> anyhow::Result<Self> {
+        Self::start_tuned(database_url, key, settings, |_| ()).await
+    }
+
+    async fn start_tuned(
+        database_url: &str,
+        key: &str,
+        settings: &[(&str, &str)],
+        tune: impl FnOnce(&mut Settings),
+    ) -> anyhow::Result<Self> {
         // Fails when another test of this process was first, which serves as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let pairs = [
@@ -113,8 +131,9 @@ impl Edge {
         let given = |key: &str| settings.iter().any(|(name, _)| *name == key);
         let pairs = pairs.into_iter().filter(|(name, _)| !given(name)).chain(settings.iter().copied());
         let mut env = Env::of(pairs);
-        let settings = Settings::read(&mut env);
+        let mut settings = Settings::read(&mut env);
         env.finish()?;
+        tune(&mut settings);
         let app = App::bind(settings).await?;
         let (address, stop) = (app.http_address(), Stop::new());
         let running = tokio::spawn(app.run(Process { service: SERVICE, stop: stop.clone() }));

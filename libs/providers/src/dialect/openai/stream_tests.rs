@@ -344,3 +344,86 @@ proptest! {
         }
     }
 }
+
+/// A JSON event as sent and as passed on where usage is taken out; `None` when all of it is. `@` is where a line of data
+/// may end.
+fn spliced_event() -> impl Strategy<Value = (String, Option<String>)> {
+    let gap = || prop_oneof![Just(""), Just(" "), Just("\t ")];
+    let content = "[a-z\u{e9}\u{1F600}\"\\\\ ,}{]{0,6}".prop_map(|text| serde_json::Value::from(text).to_string());
+    let usage = || {
+        prop_oneof![
+            Just("null"),
+            Just(r#"{"prompt_tokens":1,"x":[1,{"usage":"}\",{"}]}"#),
+            Just(r#"{ "completion_tokens" : 0 }"#)
+        ]
+    };
+    let model = prop_oneof![Just("\"real\""), Just("\"asked\""), Just(r#""r\u00e9\"al""#), Just("null")];
+    let place = prop_oneof![Just(0_u8), Just(1), Just(2)];
+    let chunk = (gap(), gap(), model, content, usage(), place).prop_map(|(a, b, model, content, usage, place)| {
+        let seen = if model == "null" { model } else { "\"asked\"" };
+        let chunk = |model: &str, first: &str, last: &str| {
+            format!(
+                r#"{{{first}"id":"1",@"model"{a}:{b}{model}{a},"choices":[{{"index":0,"delta":{{"content":{content}}}}}]{last}{b}}}"#
+            )
+        };
+        let (first, last) = match place {
+            0 => (String::new(), String::new()),
+            1 => (format!(r#"{a}"usage"{b}:{a}{usage}{b},"#), String::new()),
+            _ => (String::new(), format!(r#"{a},{b}"usage"{a}:{b}{usage}"#)),
+        };
+        (chunk(model, &first, &last), Some(chunk(seen, "", "")))
+    });
+    let hidden = (gap(), usage()).prop_map(|(gap, usage)| {
+        let sent = format!(r#"{{{gap}"choices":[],@"usage":{usage}}}"#);
+        // Some servers have the member in every chunk: without figures there is nothing to hide but the member. Lines
+        // stay, whatever is taken out of them.
+        (sent, (usage == "null").then(|| format!(r#"{{{gap}"choices":[]@}}"#)))
+    });
+    let other = prop_oneof![Just("no json"), Just("[1,@2]"), Just("7"), Just("")]
+        .prop_map(|text| (text.to_owned(), Some(text.to_owned())));
+    prop_oneof![4 => chunk, 2 => hidden, 1 => other]
+}
+
+/// A transcript and what becomes of it, by construction and not by a parser.
+fn spliced_transcript() -> impl Strategy<Value = (String, String)> {
+    let end = prop_oneof![Just("\n"), Just("\r\n"), Just("\r")];
+    let extra = prop_oneof![Just(""), Just(": note"), Just(":"), Just("event: x"), Just("id"), Just("retry: 1")];
+    let block = (spliced_event(), prop_oneof![Just("data:"), Just("data: ")], extra, end, any::<bool>());
+    (any::<bool>(), proptest::collection::vec(block, 0..8)).prop_map(|(bom, blocks)| {
+        let (mut sent, mut got) = (String::new(), String::new());
+        for (number, ((before, after), data, extra, end, split)) in blocks.into_iter().enumerate() {
+            let mark = if bom && number == 0 { "\u{feff}" } else { "" };
+            let extra = if extra.is_empty() { String::new() } else { format!("{extra}{end}") };
+            let line = |json: &str| {
+                let json = json.replace('@', &if split { format!("{end}{data}") } else { String::new() });
+                format!("{mark}{extra}{data}{json}{end}{end}")
+            };
+            sent.push_str(&line(&before));
+            match &after {
+                Some(after) => got.push_str(&line(after)),
+                // Comments are not part of the event.
+                None if extra.starts_with(':') => got.push_str(&extra),
+                None => {}
+            }
+        }
+        let done = "data: [DONE]\n\n";
+        (sent + done, got + done)
+    })
+}
+
+proptest! {
+    #[test]
+    fn outside_the_spliced_ranges_both_sides_are_identical(
+        (sent, expected) in spliced_transcript(),
+        places in proptest::collection::vec(any::<usize>(), 0..24),
+    ) {
+        let bytes = sent.as_bytes();
+        let mut places: Vec<usize> = places.into_iter().map(|place| place % (bytes.len() + 1)).collect();
+        places.extend([0, bytes.len()]);
+        places.sort_unstable();
+        let chunks: Vec<&[u8]> = places.windows(2).map(|pair| &bytes[pair[0]..pair[1]]).collect();
+        let (got, result, _) = run(tap(true), &chunks);
+        prop_assert!(result.is_ok());
+        prop_assert_eq!(got, expected);
+    }
+}

@@ -100,7 +100,7 @@ async fn stream(edge: Shared, ready: Ready, received: Bytes) -> Result<Response,
             note_attempts(&mut headers, &attempts);
             call.entry_mut().attempts = made(&attempts);
             match answer {
-                Ok(Answer::Stream(stream)) => Relay::streaming(edge.cut.clone(), id, call, family, stream),
+                Ok(Answer::Stream(stream)) => Relay::streaming(&edge, id, call, family, stream),
                 Ok(Answer::Json(_)) => {
                     let error = UpstreamError::BadAnswer("it is not a stream");
                     settle_failed(*call, &error);
@@ -112,7 +112,7 @@ async fn stream(edge: Shared, ready: Ready, received: Bytes) -> Result<Response,
                 }
             }
         }
-        None => Relay::connecting(edge.cut.clone(), id, call, family, connecting),
+        None => Relay::connecting(&edge, id, call, family, connecting),
     };
     let mut response = Response::new(Body::from_stream(relay.into_stream().map(Ok::<_, std::convert::Infallible>)));
     *response.headers_mut() = headers;

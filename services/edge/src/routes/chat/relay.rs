@@ -22,9 +22,6 @@ use crate::error::EdgeError;
 use crate::rescue::openai_error;
 use crate::state::Edge;
 
-/// How long a stream may be silent before a comment is sent, so that nothing on the way takes it for dead.
-const PING_EVERY: Duration = Duration::from_secs(15);
-
 /// A comment (WHATWG HTML, 9.2.6): clients skip it.
 const PING: Bytes = Bytes::from_static(b": ping\n\n");
 
@@ -54,7 +51,8 @@ pub(super) struct Relay {
     id: RequestId,
     family: Family,
     cut: Cut,
-    last_sent: Instant,
+    ping_every: Duration,
+    ping_due: Instant,
 }
 
 enum Phase {
@@ -73,38 +71,40 @@ enum Step {
 impl Relay {
     /// A stream whose first event is there.
     pub(super) fn streaming(
-        cut: Cut,
+        edge: &Edge,
         id: RequestId,
         call: Box<OpenCall>,
         family: Family,
         stream: Box<ChatStream>,
     ) -> Self {
-        Self::new(cut, id, call, family, Phase::Streaming(stream))
+        Self::new(edge, id, call, family, Phase::Streaming(stream))
     }
 
     /// A stream that the client is told of before the provider has said anything.
     pub(super) fn connecting(
-        cut: Cut,
+        edge: &Edge,
         id: RequestId,
         call: Box<OpenCall>,
         family: Family,
         connecting: Connecting,
     ) -> Self {
-        let mut relay = Self::new(cut, id, call, family, Phase::Connecting(connecting));
+        let mut relay = Self::new(edge, id, call, family, Phase::Connecting(connecting));
         // The first ping goes out with the status.
-        relay.last_sent = Instant::now().checked_sub(PING_EVERY).unwrap_or(relay.last_sent);
+        relay.ping_due = Instant::now();
         relay
     }
 
-    fn new(cut: Cut, id: RequestId, call: Box<OpenCall>, family: Family, phase: Phase) -> Self {
-        Self { phase, call: Some(call), id, family, cut, last_sent: Instant::now() }
+    fn new(edge: &Edge, id: RequestId, call: Box<OpenCall>, family: Family, phase: Phase) -> Self {
+        let ping_every = edge.ping_every;
+        let ping_due = Instant::now() + ping_every;
+        Self { phase, call: Some(call), id, family, cut: edge.cut.clone(), ping_every, ping_due }
     }
 
     /// The bytes for the client, whole events each.
     pub(super) fn into_stream(self) -> impl Stream<Item = Bytes> + Send {
         futures::stream::unfold(self, async |mut relay| {
             let bytes = relay.next().await?;
-            relay.last_sent = Instant::now();
+            relay.ping_due = Instant::now() + relay.ping_every;
             Some((bytes, relay))
         })
     }
@@ -148,7 +148,7 @@ impl Relay {
     }
 
     async fn step(&mut self) -> Option<Step> {
-        let silent = sleep_until(self.last_sent + PING_EVERY);
+        let silent = sleep_until(self.ping_due);
         Some(match &mut self.phase {
             Phase::Over => return None,
             Phase::Connecting(connecting) => tokio::select! {
