@@ -1,6 +1,7 @@
 //! Whether a call may run: what it can cost is reserved before anything is sent.
 
 mod count;
+mod denials;
 mod headers;
 mod tags;
 
@@ -10,7 +11,7 @@ use domain::{ConnectionId, NanoUsd, PriceSnapshot, ProviderType, RequestId};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use ledger::{Ending, OpenCall, Outcome};
 use providers::{Charge, Connection, UpstreamError, Usage};
-use store::ledger::Ask;
+use store::ledger::{Ask, Denial, Headroom};
 use tokio::time::timeout;
 
 use crate::auth::Caller;
@@ -19,6 +20,7 @@ use crate::error::{EdgeError, Failure, KeyState};
 use crate::state::Edge;
 
 pub(crate) use count::{TokenCounter, output};
+pub(crate) use denials::Denials;
 pub(crate) use tags::Tags;
 
 /// The output bound of a call that brings none, on a route that has none.
@@ -64,6 +66,26 @@ impl<'a> Model<'a> {
     }
 }
 
+impl Claim<'_> {
+    /// Whether its smallest hold is of no money.
+    fn costs_nothing(&self) -> bool {
+        let prompt = PriceSnapshot { input: self.prices.dearest_input(), ..PriceSnapshot::default() };
+        let output = PriceSnapshot { output: self.prices.output, ..PriceSnapshot::default() };
+        let least = self.min_output.min(self.output_tokens);
+        self.fixed_cost + prompt.cost(self.prompt_tokens, 0, 0, 0) + output.cost(0, 0, 0, least) == NanoUsd::ZERO
+    }
+
+    /// What every answer to it carries, a denial as well.
+    fn headers(&self, headroom: &Headroom) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        if let Some(value) = self.model.as_ref().and_then(|model| HeaderValue::from_str(model.name).ok()) {
+            headers.insert(MODEL, value);
+        }
+        headers::describe(headroom, &mut headers);
+        headers
+    }
+}
+
 /// A call that may run, and the headers that every answer to it carries.
 pub(crate) struct Admitted {
     pub(crate) call: Box<OpenCall>,
@@ -72,6 +94,10 @@ pub(crate) struct Admitted {
 
 /// Reserves for a call, or says why not.
 pub(crate) async fn admit(edge: &Edge, claim: Claim<'_>) -> Result<Admitted, Failure> {
+    let (project, key) = (claim.caller.project, claim.caller.key());
+    if let Some(denial) = edge.denials.recall(project, key, claim.costs_nothing()) {
+        return Err(denied(&claim, denial));
+    }
     let model = claim.model.as_ref().map(|model| model.name);
     let tags = claim.tags.json();
     let details = serde_json::json!({
@@ -97,14 +123,11 @@ pub(crate) async fn admit(edge: &Edge, claim: Claim<'_>) -> Result<Admitted, Fai
         fixed_cost: claim.fixed_cost,
         details: details.to_string(),
     };
+    let asking = edge.denials.asking();
     let outcome = timeout(PATIENCE, edge.ledger.admit(ask)).await.map_err(|_| EdgeError::Unavailable(None))?;
-    let mut headers = HeaderMap::new();
-    if let Some(value) = model.and_then(|model| HeaderValue::from_str(model).ok()) {
-        headers.insert(MODEL, value);
-    }
     match outcome? {
         Outcome::Open(mut call) => {
-            headers::describe(call.headroom(), &mut headers);
+            let headers = claim.headers(call.headroom());
             call.accepted_at(claim.accepted);
             let entry = call.entry_mut();
             entry.streamed = claim.streamed;
@@ -112,12 +135,12 @@ pub(crate) async fn admit(edge: &Edge, claim: Claim<'_>) -> Result<Admitted, Fai
             Ok(Admitted { call, headers })
         }
         Outcome::Denied(denial) => {
-            headers::describe(&denial.headroom, &mut headers);
-            Err(Failure::with(EdgeError::Denied(Box::new(denial)), headers))
+            edge.denials.remember(asking, project, key, &denial);
+            Err(denied(&claim, denial))
         }
         Outcome::Refused { code } => {
             // The database knows something newer of this key than was kept here.
-            edge.principals.key_changed(claim.caller.key());
+            edge.principals.key_changed(key);
             Err(match code.as_str() {
                 "key_revoked" => EdgeError::KeyState(KeyState::Revoked),
                 "key_expired" => EdgeError::KeyState(KeyState::Expired),
@@ -127,6 +150,12 @@ pub(crate) async fn admit(edge: &Edge, claim: Claim<'_>) -> Result<Admitted, Fai
             .into())
         }
     }
+}
+
+/// Answers a denial.
+fn denied(claim: &Claim<'_>, denial: Denial) -> Failure {
+    let headers = claim.headers(&denial.headroom);
+    Failure::with(EdgeError::Denied(Box::new(denial)), headers)
 }
 
 /// Settles a call that failed before the first byte of an answer.

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use vault::Vault;
 
-use crate::admission::TokenCounter;
+use crate::admission::{Denials, TokenCounter};
 use crate::auth::Principals;
 use crate::body::Bodies;
 use crate::catalog::{Catalog, open_credential};
@@ -169,6 +169,7 @@ impl Parts<'_> {
             principals: Principals::new(),
             catalog: Catalog::new(store.clone(), vault),
             counter: TokenCounter::new(),
+            denials: Denials::new(),
             bodies: Bodies::new(),
             grounding: Grounding::new(Retrieval::new(store.clone(), providers.clone(), open)),
             call_limit: self.settings.stream_max_duration,

@@ -88,11 +88,15 @@ impl Tail {
         self.seen = change.sequence;
         let edge = &self.edge;
         match change.kind.as_str() {
-            "api_key" => edge.principals.key_changed(ApiKeyId(change.row_id)),
+            "api_key" => {
+                edge.principals.key_changed(ApiKeyId(change.row_id));
+                edge.denials.key_changed(ApiKeyId(change.row_id));
+            }
             "user" => edge.principals.user_changed(UserId(change.row_id)),
             "project" => {
                 edge.principals.project_changed(ProjectId(change.row_id));
                 edge.catalog.project_changed(ProjectId(change.row_id));
+                edge.denials.project_changed(ProjectId(change.row_id));
             }
             "route" | "connection" | "store" => edge.catalog.projects_changed(),
             "price" => edge.catalog.prices_changed(),
@@ -103,6 +107,7 @@ impl Tail {
 
     fn forget_all(&self) {
         self.edge.principals.clear();
+        self.edge.denials.clear();
         self.edge.catalog.projects_changed();
         self.edge.catalog.prices_changed();
     }

@@ -8,7 +8,7 @@ use providers::Providers;
 use runtime::Cut;
 use store::Store;
 
-use crate::admission::TokenCounter;
+use crate::admission::{Denials, TokenCounter};
 use crate::auth::Principals;
 use crate::body::Bodies;
 use crate::catalog::Catalog;
@@ -22,6 +22,8 @@ pub(crate) struct Edge {
     pub(crate) principals: Principals,
     pub(crate) catalog: Catalog,
     pub(crate) counter: TokenCounter,
+    /// What was denied a moment ago.
+    pub(crate) denials: Denials,
     pub(crate) bodies: Bodies,
     pub(crate) grounding: Grounding,
     /// How long a call may last.

@@ -141,6 +141,35 @@ impl TestDatabase {
         Ok(details)
     }
 
+    /// The ids of a project's calls in flight, likewise.
+    ///
+    /// # Errors
+    /// When the server cannot be reached.
+    pub async fn open_ids(&self, project: ProjectId) -> anyhow::Result<Vec<String>> {
+        let pool = self.superuser_pool().await?;
+        let ids = sqlx::query_scalar(
+            "SELECT request_id::text FROM requests_open WHERE project_id = $1 ORDER BY admitted_at, request_id",
+        )
+        .bind(project.0)
+        .fetch_all(&pool)
+        .await?;
+        pool.close().await;
+        Ok(ids)
+    }
+
+    /// The running rows of all tiers as JSON, column by column.
+    ///
+    /// # Errors
+    /// When the server cannot be reached.
+    pub async fn tier_rows(&self) -> anyhow::Result<Vec<serde_json::Value>> {
+        let pool = self.superuser_pool().await?;
+        let rows = sqlx::query_scalar("SELECT to_jsonb(s) FROM tier_state s ORDER BY tier, id, generation")
+            .fetch_all(&pool)
+            .await?;
+        pool.close().await;
+        Ok(rows)
+    }
+
     /// Reads the totals of a project.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ fn number(answer: &Response, name: &str) -> i64 {
 }
 
 /// Waits until the running minute has room for a test that must not cross its end.
-async fn early_in_a_minute() -> anyhow::Result<()> {
+pub(crate) async fn early_in_a_minute() -> anyhow::Result<()> {
     until("a minute with time left", async || Ok(OffsetDateTime::now_utc().second() < 40)).await
 }
 

@@ -10,6 +10,7 @@
 mod abort;
 mod access;
 mod chat;
+mod denials;
 mod embeddings;
 mod hard;
 mod lifecycle;
