@@ -92,7 +92,7 @@ impl App {
             ("health", advertised(grpc.address(), &settings.database).await),
         ]);
         let (late, cut) = (Late::default(), http.cut());
-        let http = http.serve(front(&health, late.clone()), Limits::default());
+        let http = http.serve(front(&health, late.clone(), settings.cors_origins.layer()), Limits::default());
         let (probe, follow) = health.grpc_probe(process.service.name).await;
         let grpc = grpc.serve(probe.into_axum_router(), Limits::default());
         let (tasks, stop_tasks) = (TaskTracker::new(), CancellationToken::new());
@@ -170,7 +170,7 @@ impl Parts<'_> {
             catalog: Catalog::new(store.clone(), vault),
             counter: TokenCounter::new(),
             denials: Denials::new(),
-            bodies: Bodies::new(),
+            bodies: Bodies::new(self.settings.bodies),
             grounding: Grounding::new(Retrieval::new(store.clone(), providers.clone(), open)),
             call_limit: self.settings.stream_max_duration,
             commit_after,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use axum::extract::Request;
 use bytes::{Bytes, BytesMut};
+use config::Size;
 use futures::TryStreamExt;
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
@@ -14,10 +15,6 @@ use crate::error::EdgeError;
 
 /// The largest body, in bytes.
 const LIMIT: u64 = 32 * 1024 * 1024;
-
-/// What the bodies of all calls in flight may take together, in bytes. A call's outgoing body is of the same size
-/// again, so this is about half of what they cost.
-const TOGETHER: u64 = 512 * 1024 * 1024;
 
 /// Bytes are counted in units of this size.
 const UNIT: u64 = 1024;
@@ -41,8 +38,10 @@ impl AsRef<[u8]> for Body {
 }
 
 impl Bodies {
-    pub(crate) fn new() -> Self {
-        Self::with(LIMIT, TOGETHER)
+    /// Room for bodies of `together` bytes. A call's outgoing body is of the same size again, so this is about half of
+    /// what they cost.
+    pub(crate) fn new(together: Size) -> Self {
+        Self::with(LIMIT, together.as_bytes())
     }
 
     fn with(limit: u64, together: u64) -> Self {
@@ -112,6 +111,8 @@ fn broken(error: &axum::Error) -> EdgeError {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn request(bytes: usize) -> Request {
@@ -142,7 +143,7 @@ mod tests {
 
     #[tokio::test]
     async fn compressed_bodies_are_refused() {
-        let bodies = Bodies::new();
+        let bodies = Bodies::new(Size::mebibytes(1));
         let encoded = |encoding: &'static str| {
             let mut request = request(1);
             request.headers_mut().insert(CONTENT_ENCODING, encoding.parse().unwrap());
@@ -150,5 +151,16 @@ mod tests {
         };
         assert!(matches!(bodies.read(encoded("gzip")).await, Err(EdgeError::Encoded)));
         assert!(bodies.read(encoded("Identity")).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_body_that_does_not_come_in_time_is_told_from_one_that_breaks_off() {
+        let never = axum::body::Body::from_stream(futures::stream::pending::<Result<Bytes, std::io::Error>>());
+        let slow = axum::body::Body::new(tower_http::timeout::TimeoutBody::new(Duration::from_millis(1), never));
+        let bodies = Bodies::new(Size::mebibytes(1));
+        assert!(matches!(bodies.read(Request::new(slow)).await, Err(EdgeError::BodySlow)));
+        let pieces = [Ok(Bytes::from_static(b"{")), Err(std::io::Error::other("reset"))];
+        let broken = axum::body::Body::from_stream(futures::stream::iter(pieces));
+        assert!(matches!(bodies.read(Request::new(broken)).await, Err(EdgeError::BodyBroken)));
     }
 }

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use config::{Database, Env, Logging, PrivateUpstreams, SecretKey, Shutdown, Size};
 
+use crate::cors::CorsOrigins;
+
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -35,11 +37,15 @@ pub struct Settings {
     pub stream_commit_after: Duration,
     /// Which addresses connections may lead to.
     pub private_upstreams: PrivateUpstreams,
+    /// `CORS_ORIGINS`: the web pages that may call.
+    pub cors_origins: CorsOrigins,
     /// How long a provider may be silent within an answer. Not of the environment.
     pub upstream_idle: Duration,
     /// How long a stream may be silent before a comment is sent, so that nothing on the way takes it for dead. Not of
     /// the environment.
     pub ping_every: Duration,
+    /// What the bodies of all requests in flight may take together; beyond it calls are refused. Not of the environment.
+    pub bodies: Size,
 }
 
 impl runtime::Settings for Settings {
@@ -56,8 +62,10 @@ impl runtime::Settings for Settings {
             stream_max_bytes: env.mebibytes("STREAM_MAX_BYTES_MB", 256, 1..=65_536),
             stream_commit_after: env.duration("STREAM_COMMIT_AFTER", 15 * SECOND, Duration::ZERO..=HOUR),
             private_upstreams: PrivateUpstreams::read(env),
+            cors_origins: CorsOrigins::read(env),
             upstream_idle: 5 * MINUTE,
             ping_every: 15 * SECOND,
+            bodies: Size::mebibytes(512),
         }
     }
 

@@ -16,6 +16,7 @@ mod cache;
 mod catalog;
 mod changes;
 mod config;
+mod cors;
 mod error;
 mod grounding;
 mod log_days;
@@ -29,6 +30,7 @@ use std::process::ExitCode;
 
 pub use app::{App, SERVICE};
 pub use config::Settings;
+pub use cors::{CorsOrigins, NoOrigin, Origin};
 
 /// The whole `main` of the service. `arguments` are those after the program's name, or after `edge` in a program that
 /// has several services.

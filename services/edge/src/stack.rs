@@ -10,6 +10,7 @@ use axum::routing::{MethodRouter, get, post};
 use domain::Scope;
 use runtime::Health;
 use tower::{ServiceBuilder, ServiceExt};
+use tower_http::cors::CorsLayer;
 
 use crate::auth::authenticate;
 use crate::error::{EdgeError, Failure};
@@ -35,10 +36,13 @@ impl Late {
 }
 
 /// What the HTTP listener serves from the first moment.
-pub(crate) fn front(health: &Health, late: Late) -> Router {
+pub(crate) fn front(health: &Health, late: Late, cors: Option<CorsLayer>) -> Router {
     let layers = ServiceBuilder::new()
         // First, so that whatever happens to the call has an id in the log and in the answer.
         .layer(from_fn(request_id::assign))
+        // Preflights have no key, and a page has to be able to read its errors: so before who is calling is asked, and
+        // around what makes errors of failures.
+        .option_layer(cors)
         // Around everything that can fail, and inside the id, which an internal error names.
         .layer(from_fn(rescue));
     let api = Router::new().fallback(async move |request: Request| late.call(request).await).layer(layers);

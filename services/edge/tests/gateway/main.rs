@@ -9,6 +9,8 @@
 
 mod abort;
 mod access;
+mod bodies;
+mod browsers;
 mod chat;
 mod denials;
 mod embeddings;
