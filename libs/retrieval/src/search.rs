@@ -126,7 +126,8 @@ impl Retrieval {
     /// [`Retrieved::degraded`].
     ///
     /// `owed` hears what embedding the query used as soon as the provider has answered, so that it is known however the
-    /// search ends: with an error, or dropped.
+    /// search ends: with an error, or dropped. Of a search that is dropped while the provider works it hears our own
+    /// count.
     ///
     /// # Errors
     /// [`RetrievalError`]; a provider that is away is not one of them.

@@ -14,7 +14,7 @@ const EMBEDDING_DEADLINE: Duration = Duration::from_secs(3);
 const SCAN_DEADLINE: Duration = Duration::from_secs(2);
 
 /// Chunks nearest to the query, nearest first. `Err` says why there is no answer. What the provider is owed is told to
-/// `owed` as soon as it has answered.
+/// `owed` as soon as it has answered, or the wait for it is given up.
 pub(crate) async fn find(
     retrieval: &Retrieval,
     settings: &SearchSettings,
@@ -40,17 +40,49 @@ async fn embed(
     let credential = open_credential(target).map_err(|error| error.to_string())?;
     let connection = connection(target, credential).map_err(|error| error.to_string())?;
     let mut attempts = Attempts::until(Instant::now() + EMBEDDING_DEADLINE);
-    let answer = providers
-        .embed(&connection, &[query.to_owned()], None, &mut attempts)
-        .await
-        .map_err(|error| format!("the query could not be embedded: {}", error.message()))?;
     let counted = tokens::count(tokens::Family::of(&target.model), query);
-    let tokens = answer.usage.map_or_else(|| i64::try_from(counted).unwrap_or(i64::MAX), |usage| usage.prompt_tokens);
-    owed(EmbeddingUse {
+    let used = EmbeddingUse {
         connection: target.connection,
         provider: target.provider,
         model: target.model.clone(),
-        tokens,
-    });
+        tokens: i64::try_from(counted).unwrap_or(i64::MAX),
+    };
+    let debt = Debt { used: Some(used), owed };
+    let answer = match providers.embed(&connection, &[query.to_owned()], None, &mut attempts).await {
+        Ok(answer) => answer,
+        Err(error) => {
+            debt.is_none();
+            return Err(format!("the query could not be embedded: {}", error.message()));
+        }
+    };
+    debt.is(answer.usage.map(|usage| usage.prompt_tokens));
     answer.vectors.into_iter().next().ok_or_else(|| "the model answered without a vector".to_owned())
+}
+
+/// What is owed for a query on its way. Whoever gives up the wait for its answer owes what we counted.
+struct Debt<'a> {
+    used: Option<EmbeddingUse>,
+    owed: &'a mut (dyn FnMut(EmbeddingUse) + Send),
+}
+
+impl Debt<'_> {
+    /// The provider has answered, and reported this.
+    fn is(mut self, reported: Option<i64>) {
+        if let (Some(used), Some(reported)) = (&mut self.used, reported) {
+            used.tokens = reported;
+        }
+    }
+
+    /// The provider has failed.
+    fn is_none(mut self) {
+        self.used = None;
+    }
+}
+
+impl Drop for Debt<'_> {
+    fn drop(&mut self) {
+        if let Some(used) = self.used.take() {
+            (self.owed)(used);
+        }
+    }
 }

@@ -11,7 +11,7 @@ use tokio::net::TcpSocket;
 use upstream::{Behaviour, Raw, ScriptedError, Wait};
 
 use crate::stream::{content, events};
-use crate::world::{CHAT, World, turn};
+use crate::world::{CHAT, World, error_of, turn};
 
 const PING: &str = ": ping\n\n";
 const MOON: &str =
@@ -101,6 +101,18 @@ async fn an_attempt_may_fail_after_the_status_was_sent() -> anyhow::Result<()> {
     assert_eq!(String::from_utf8(got)?.replace(PING, ""), [MOON, STOP, DONE].concat());
     let logged = world.the_logged_call().await?;
     assert_eq!((logged.status, logged.attempts, logged.charged_tokens), (200, 2, 7));
+    edge.stop().await
+}
+
+#[tokio::test]
+async fn a_status_that_is_never_sent_early_is_the_providers() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let edge = world.edge_with(&[("STREAM_COMMIT_AFTER", "0")]).await?;
+    world.next_chat(Behaviour { hold: true, error: Some(ScriptedError::status(404)), ..Behaviour::default() });
+    let asking = tokio::spawn(edge.chat(json!({ "stream": true })).send());
+    world.upstream_until(Wait { held: Some(1), ..Wait::default() }).await?;
+    world.upstream.release(None);
+    assert_eq!(error_of(asking.await??).await.0, 404);
     edge.stop().await
 }
 

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use store::ingest::{Finish, NewChunk};
 use store::queue::ClaimRequest;
 use testkit::{RoleName, until};
-use upstream::{Behaviour, Raw, Script, ScriptedError};
+use upstream::{Behaviour, Raw, Script, ScriptedError, Wait};
 
 use crate::stream::{content, events};
-use crate::world::{CHAT, World, body_of, error_of, header};
+use crate::world::{CHAT, World, answer_tokens, body_of, error_of, header};
 
 const TEXTS: [&str; 3] = [
     "The descaling lamp of the Brewmaster lights up after two hundred cups. Use citric acid, never vinegar.",
@@ -231,5 +231,31 @@ async fn an_embedding_that_was_paid_is_charged_although_the_search_fails() -> an
     let chat = logged.iter().find(|call| call.operation == "chat").unwrap();
     let reported = chat.prompt_tokens.unwrap() + chat.completion_tokens.unwrap();
     assert_eq!((chat.charged_tokens - reported, chat.charged_cost), (9, 9000));
+    edge.stop().await
+}
+
+#[tokio::test]
+async fn a_question_that_is_left_while_it_is_embedded_is_charged() -> anyhow::Result<()> {
+    let (world, _) = world().await?;
+    // A dollar for a million tokens.
+    world.database.insert_price("demo-embed", 1_000_000_000, 0).await?;
+    let edge = world.edge().await?;
+    let requests = [
+        edge.post("/v1/retrieve", &json!({ "query": QUESTION })),
+        edge.chat(json!({ "messages": [{ "role": "user", "content": QUESTION }] })),
+    ];
+    for (number, request) in (1..).zip(requests) {
+        let held = Behaviour { hold: true, ..Behaviour::default() };
+        world.upstream.script(Script { path: "/v1/embeddings".to_owned(), queue: vec![held], ..Script::default() });
+        let asking = tokio::spawn(request.send());
+        world.upstream_until(Wait { held: Some(1), ..Wait::default() }).await?;
+        asking.abort();
+        world.upstream_until(Wait { aborted: Some(number), open: Some(0), ..Wait::default() }).await?;
+        let logged = world.logged(usize::try_from(number)?).await?;
+        let logged = logged.last().unwrap();
+        let tokens = answer_tokens(QUESTION);
+        assert_eq!((logged.status, logged.charged_requests), (499, 1), "{logged:?}");
+        assert_eq!((logged.charged_tokens, logged.charged_cost), (tokens, tokens * 1000), "{logged:?}");
+    }
     edge.stop().await
 }
