@@ -51,11 +51,11 @@ async fn embed(
     let answer = match providers.embed(&connection, &[query.to_owned()], None, &mut attempts).await {
         Ok(answer) => answer,
         Err(error) => {
-            debt.is_none();
+            debt.falls_away();
             return Err(format!("the query could not be embedded: {}", error.message()));
         }
     };
-    debt.is(answer.usage.map(|usage| usage.prompt_tokens));
+    debt.stands(answer.usage.map(|usage| usage.prompt_tokens));
     answer.vectors.into_iter().next().ok_or_else(|| "the model answered without a vector".to_owned())
 }
 
@@ -67,14 +67,14 @@ struct Debt<'a> {
 
 impl Debt<'_> {
     /// The provider has answered, and reported this.
-    fn is(mut self, reported: Option<i64>) {
+    fn stands(mut self, reported: Option<i64>) {
         if let (Some(used), Some(reported)) = (&mut self.used, reported) {
             used.tokens = reported;
         }
     }
 
     /// The provider has failed.
-    fn is_none(mut self) {
+    fn falls_away(mut self) {
         self.used = None;
     }
 }
