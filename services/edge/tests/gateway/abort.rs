@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use upstream::{Behaviour, LineEnd, Raw, Script, Wait};
 
 use crate::stream::{content, events};
-use crate::world::{CHAT, Edge, TURN, World, answer_tokens, turn};
+use crate::world::{CHAT, Edge, TURN, World, answer_tokens, turn, turn_tokens};
 
 const EMBEDDINGS: &str = "/v1/embeddings";
 
@@ -349,4 +349,28 @@ async fn one_stream_of_a_shared_http2_connection_is_left_alone() -> anyhow::Resu
     ended.sort();
     assert_eq!(ended, [(200, "final".to_owned()), (499, "estimated".to_owned())]);
     edge.stop().await
+}
+
+#[tokio::test]
+async fn a_stream_that_is_left_before_its_first_event_pays_the_prompt() -> anyhow::Result<()> {
+    for commit_after in ["0", "20ms"] {
+        let world = World::new().await?;
+        let edge = world.edge_with(&[("STREAM_COMMIT_AFTER", commit_after)]).await?;
+        world.next_chat(Behaviour { hold: true, ..Behaviour::default() });
+        let asking = tokio::spawn(edge.chat(json!({ "stream": true })).send());
+        world.upstream_until(Wait { held: Some(1), ..Wait::default() }).await?;
+        if commit_after == "0" {
+            asking.abort();
+        } else {
+            // The status is there, and a ping.
+            let mut answer = asking.await??;
+            answer.chunk().await?;
+        }
+        world.upstream_until(Wait { aborted: Some(1), open: Some(0), ..Wait::default() }).await?;
+        let logged = world.the_logged_call().await?;
+        assert_eq!((logged.status, logged.state.as_str(), logged.charged_requests), (499, "estimated", 1));
+        assert_eq!(logged.charged_tokens, turn_tokens(), "{commit_after}");
+        edge.stop().await?;
+    }
+    Ok(())
 }

@@ -7,7 +7,7 @@ use reqwest::Response;
 use serde_json::{Value, json};
 use testkit::until;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpSocket;
+use tokio::net::{TcpSocket, TcpStream};
 use upstream::{Behaviour, Raw, ScriptedError, Wait};
 
 use crate::stream::{content, events};
@@ -257,5 +257,30 @@ async fn sources_come_before_the_end_of_an_answer_that_is_there_at_once() -> any
     assert!(done && text.ends_with(DONE), "{text}");
     let last: &Value = chunks.last().unwrap();
     assert_eq!((&last["choices"], last["ragmux"].is_object()), (&json!([]), true));
+    edge.stop().await
+}
+
+#[tokio::test]
+async fn a_connection_outlives_a_stream_that_broke_off() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let edge = world.edge().await?;
+    let body = turn(json!({ "stream": true })).to_string();
+    let request = format!(
+        "POST {CHAT} HTTP/1.1\r\nhost: edge\r\nauthorization: Bearer {}\r\ncontent-length: {}\r\n\r\n{body}",
+        world.key.secret().expose(),
+        body.len()
+    );
+    world.next_chat(transcript(&[MOON]));
+    world.next_chat(transcript(&[MOON, STOP, DONE]));
+    let mut socket = TcpStream::connect(edge.address).await?;
+    for last in ["upstream_truncated", "[DONE]"] {
+        socket.write_all(request.as_bytes()).await?;
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\r\n0\r\n\r\n") {
+            answer.push(tokio::time::timeout(testkit::DEADLINE, socket.read_u8()).await??);
+        }
+        let answer = String::from_utf8(answer)?;
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains(last), "{answer}");
+    }
     edge.stop().await
 }
