@@ -30,7 +30,7 @@ pub(crate) struct Bed {
     pub(crate) stack: Stack,
     /// The project and key with every limit.
     pub(crate) hot: (ProjectId, ApiKeyId),
-    _database: PrivateServer,
+    server: PrivateServer,
 }
 
 impl Bed {
@@ -52,7 +52,7 @@ impl Bed {
         let legs = vec![direct(upstream.address()), leg(NO_LIMITS, &open_key)?, leg(GOVERNED, &hot_key)?];
         let course =
             Course { scale, upstream, legs, server: edge.pid(), database: Some(server.pid()), keeps_bytes: true };
-        Ok(Self { course, stack, hot, _database: server })
+        Ok(Self { course, stack, hot, server })
     }
 
     /// Starts one more edge; its legs, without and with limits, and its place among the processes.
@@ -78,7 +78,8 @@ impl Bed {
         let edge = self.stack.process(0)?;
         let status = edge.stop(Duration::from_secs(90)).await?;
         anyhow::ensure!(status.success(), "the edge ended with {status}:\n{}", edge.log_tail());
-        Ok(())
+        drop(self.stack);
+        self.server.stop().await
     }
 }
 

@@ -52,7 +52,7 @@ fn field(status: &str, name: &str) -> Option<u64> {
     status.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
 }
 
-/// CPU time that anything on this machine has used, and how many processors there are.
+/// CPU time that anything on this machine has used since it started.
 pub(crate) fn busy() -> Duration {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     busy_ticks(&stat).map_or(Duration::ZERO, |ticks| Duration::from_millis(ticks * 10))
@@ -77,9 +77,14 @@ pub(crate) fn describe() -> serde_json::Value {
     })
 }
 
-/// How many processors this process may use.
+/// How many processors the machine has, wherever this process may run.
 pub(crate) fn processors() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
+    count_processors(&fs::read_to_string("/proc/stat").unwrap_or_default()).max(1)
+}
+
+fn count_processors(stat: &str) -> usize {
+    let numbers = stat.lines().filter_map(|line| line.strip_prefix("cpu"));
+    numbers.filter(|number| number.starts_with(|c: char| c.is_ascii_digit())).count()
 }
 
 #[cfg(test)]
@@ -109,6 +114,7 @@ mod tests {
 
     #[test]
     fn idle_and_waiting_time_is_not_busy() {
-        assert_eq!(busy_ticks("cpu  1 2 4 1000 500 8 16 32 64 128\ncpu0 1"), Some(63));
+        let stat = "cpu  1 2 4 1000 500 8 16 32 64 128\ncpu0 1\ncpu1 2\nctxt 5";
+        assert_eq!((busy_ticks(stat), count_processors(stat)), (Some(63), 2));
     }
 }

@@ -1,5 +1,6 @@
 //! A database server of one's own.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use domain::Secret;
@@ -13,13 +14,19 @@ pub struct PrivateServer {
 }
 
 impl PrivateServer {
-    /// Starts it on a state folder, which is made when it is missing. The server's data stays there.
+    /// Starts it, empty, on a state folder, which is made when it is missing. What an earlier server has left there is
+    /// removed first.
     ///
     /// # Errors
     /// When it cannot be fetched or started, or another process has it open.
     pub async fn start(state_dir: &Path) -> anyhow::Result<Self> {
         let home = Home::open(state_dir)?;
         let installation = Installation::ensure(&home, &|_| ()).await?;
+        Cluster::stop_orphan(home.dir()).await?;
+        match tokio::fs::remove_dir_all(home.dir().join("data")).await {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
+            Ok(()) | Err(_) => {}
+        }
         Ok(Self { cluster: Cluster::open(&installation, home.dir(), ClusterOptions::default()).await? })
     }
 

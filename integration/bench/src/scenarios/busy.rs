@@ -51,11 +51,15 @@ impl Rounds {
 /// The CPU that the server spends on a call.
 pub(super) async fn cpu(course: &Course) -> anyhow::Result<Vec<Figure>> {
     let rounds = rounds(course, FEW).await?;
+    // How fast the processors were in this run: what client and upstream spend on a call with nothing in between.
+    let direct = rounds.iter().find(|rounds| rounds.name == DIRECT);
+    let yardstick = direct.map_or(0.0, |direct| median(&direct.upstream) + median(&direct.client));
     let through = rounds.iter().filter(|rounds| rounds.name != DIRECT && course.server.is_some());
     Ok(through
         .map(|rounds| {
             let name = format!("CPU of a call at {FEW} clients, {}", rounds.name);
             let figure = rounds.details(Figure::new(name, Unit::Micros, median(&rounds.server)));
+            let figure = figure.with("a direct call, client and upstream", Unit::Micros, yardstick);
             match rounds.name {
                 NO_LIMITS => figure.at_most(150.0),
                 GOVERNED => figure.at_most(210.0),

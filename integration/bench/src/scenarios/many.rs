@@ -23,7 +23,8 @@ pub(super) async fn run(course: &Course) -> anyhow::Result<Vec<Figure>> {
         let before = course.spent();
         let begun = std::time::Instant::now();
         let (streams, failures) = listeners.window(Duration::ZERO, SPREAD).await;
-        let foreign = course.spent().since(before).foreign(begun.elapsed());
+        let spent = course.spent().since(before);
+        let foreign = spent.foreign(begun.elapsed());
         failures.first().into_iter().for_each(|failure| say(&format!("{}: a stream failed: {failure}", leg.name)));
         let delays = Samples::new(streams.iter().flat_map(|stream| stream.delays.iter().copied()).collect());
         let stalls = streams.iter().flat_map(|stream| &stream.delays).filter(|delay| **delay > STALL.as_secs_f64());
@@ -35,6 +36,7 @@ pub(super) async fn run(course: &Course) -> anyhow::Result<Vec<Figure>> {
             .with("delay p50", Unit::Micros, delays.percentile(0.5) * 1e6)
             .with("delay p99", Unit::Micros, delays.percentile(0.99) * 1e6)
             .with("delay longest", Unit::Micros, delays.largest() * 1e6)
+            .with("server an event", Unit::Micros, spent.server.as_secs_f64() * 1e6 / delays.len().max(1) as f64)
             .with("others on the machine", Unit::Share, foreign);
         let what = format!("{count} streams: with missing or reordered bytes, {name}");
         let counters = course.upstream.counters().await?;
