@@ -45,9 +45,9 @@ pub(crate) struct Run {
     /// For how many seconds the transaction beside the admissions has been open.
     #[arg(long, value_name = "SECONDS")]
     pub(crate) open_transaction: Option<u64>,
-    /// Give each process processors of its own, as far as there are enough.
+    /// Let the system place the processes, also where they otherwise get processors of their own.
     #[arg(long)]
-    pub(crate) pin: bool,
+    pub(crate) no_pins: bool,
     /// Run everything at this priority, from -20 (before all others; takes root) to 19.
     #[arg(long, allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-20..=19))]
     pub(crate) nice: Option<i32>,

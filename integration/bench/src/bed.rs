@@ -9,6 +9,7 @@ use testkit::{ApiKeyId, PrivateServer, ProjectId, Role, Stack, TestDatabase};
 use url::Url;
 
 use crate::course::{Course, DIRECT, GOVERNED, NO_LIMITS};
+use crate::placement;
 use crate::scale::Scale;
 use crate::traffic::{Leg, MODEL, PATH};
 use crate::upstream_process::UpstreamProcess;
@@ -50,8 +51,15 @@ impl Bed {
         let edge = stack.nth(Role::Edge, 0)?;
         let leg = |name, key: &str| edge_leg(&edge.url(), name, key);
         let legs = vec![direct(upstream.address()), leg(NO_LIMITS, &open_key)?, leg(GOVERNED, &hot_key)?];
-        let course =
-            Course { scale, upstream, legs, server: edge.pid(), database: Some(server.pid()), keeps_bytes: true };
+        let course = Course {
+            scale,
+            upstream,
+            legs,
+            server: edge.pid(),
+            database: Some(server.pid()),
+            processors: placement::allowed()?,
+            keeps_bytes: true,
+        };
         Ok(Self { course, stack, hot, server })
     }
 

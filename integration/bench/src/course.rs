@@ -29,6 +29,8 @@ pub(crate) struct Course {
     pub(crate) server: Option<u32>,
     /// The database's first process.
     pub(crate) database: Option<u32>,
+    /// The processors that may be used.
+    pub(crate) processors: Vec<usize>,
     /// Whether what comes through is byte for byte what the upstream sent.
     pub(crate) keeps_bytes: bool,
 }
@@ -65,15 +67,14 @@ impl Spent {
 }
 
 impl Course {
-    /// Gives the processes processors of their own, where that is asked for.
+    /// Gives the processes processors of their own, or lets the system place them.
     ///
     /// # Errors
     /// When the system refuses.
-    pub(crate) fn place(&self, pin: bool) -> anyhow::Result<()> {
-        match Placement::of_this_machine()? {
-            Some(placement) if pin => placement.apply(self.upstream.pid(), self.server, self.database),
-            _ => Ok(()),
-        }
+    pub(crate) fn place(&self, apart: bool) -> anyhow::Result<()> {
+        let all = &self.processors;
+        let placement = if apart { Placement::apart(all) } else { Placement::together(all) };
+        placement.apply(self.upstream.pid(), self.server, self.database)
     }
 
     /// So many clients of each leg.

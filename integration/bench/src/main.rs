@@ -59,9 +59,7 @@ async fn edge(run: Run) -> anyhow::Result<()> {
         say("this is a debug build: its figures mean nothing");
     }
     run.nice.map_or(Ok(()), placement::rank)?;
-    let bed = Bed::start(run.scale()).await?;
-    bed.course.place(run.pin)?;
-    let mut ground = Ground::Edge(Box::new(bed));
+    let mut ground = Ground::Edge(Box::new(Bed::start(run.scale()).await?));
     let report = measure(&run, &mut ground).await?;
     if let Ground::Edge(bed) = ground {
         bed.stop().await?;
@@ -75,8 +73,8 @@ async fn peer(peer: Peer) -> anyhow::Result<()> {
     say(&format!("the server has to answer {} from {}", peer.model, upstream.base_url()));
     let legs = vec![bed::direct(upstream.address()), bed::through(&peer.base_url, PEER, &peer.api_key, &peer.model)?];
     let scale = peer.run.scale();
-    let course = Course { scale, upstream, legs, server: peer.pid, database: None, keeps_bytes: false };
-    course.place(peer.run.pin)?;
+    let processors = placement::allowed()?;
+    let course = Course { scale, upstream, legs, server: peer.pid, database: None, processors, keeps_bytes: false };
     let mut ground = Ground::Peer(Box::new(course));
     let report = measure(&peer.run, &mut ground).await?;
     finish(&peer.run, &report)
@@ -86,11 +84,13 @@ async fn measure(run: &Run, ground: &mut Ground) -> anyhow::Result<Report> {
     let mut report = Report::about(run);
     let (begun, before) = (Instant::now(), ground.course().spent());
     for scenario in Scenario::ALL.into_iter().filter(|scenario| run.wants(*scenario)) {
+        ground.course().place(scenario.is_pinned() && !run.no_pins)?;
         if let Some(outcome) = scenario.run(ground).await {
             say(&format!("measured: {}", scenario.about()));
             report.figures.extend(outcome?);
         }
     }
+    ground.course().place(false)?;
     let foreign = ground.course().spent().since(before).foreign(begun.elapsed());
     report.notes.push(format!(
         "others used {:.0} % of the machine in these {:.0} s; {} processors",

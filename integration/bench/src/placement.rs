@@ -19,36 +19,26 @@ pub(crate) struct Placement {
 
 impl Placement {
     /// Client and upstream, whose work is not what is measured, apart from server and database; these two apart as well
-    /// where there are enough processors. `None` on one processor.
-    pub(crate) fn of_this_machine() -> anyhow::Result<Option<Self>> {
-        let allowed = sched_getaffinity(None).context("the processors of this process cannot be read")?;
-        let all: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect();
-        Ok(Self::of(&all))
-    }
-
-    fn of(all: &[usize]) -> Option<Self> {
+    /// where there are enough processors.
+    pub(crate) fn apart(all: &[usize]) -> Self {
         let part = |range: std::ops::Range<usize>| all.get(range).unwrap_or_default().to_vec();
         let count = all.len();
-        match count {
-            0 | 1 => None,
-            2 | 3 => Some(Self {
-                client: part(0..1),
-                upstream: part(0..1),
-                server: part(1..count),
-                database: part(1..count),
-            }),
-            4..=7 => Some(Self {
-                client: part(0..1),
-                upstream: part(1..2),
-                server: part(2..count),
-                database: part(2..count),
-            }),
+        let (upstream, server, database) = match count {
+            0 | 1 => return Self::together(all),
+            2 | 3 => (0..1, 1..count, 1..count),
+            4..=7 => (1..2, 2..count, 2..count),
             _ => {
                 let middle = 2 + (count - 2) / 2;
-                let (server, database) = (part(2..middle), part(middle..count));
-                Some(Self { client: part(0..1), upstream: part(1..2), server, database })
+                (1..2, 2..middle, middle..count)
             }
-        }
+        };
+        Self { client: part(0..1), upstream: part(upstream), server: part(server), database: part(database) }
+    }
+
+    /// Every process wherever the system puts it.
+    pub(crate) fn together(all: &[usize]) -> Self {
+        let all = || all.to_vec();
+        Self { client: all(), upstream: all(), server: all(), database: all() }
     }
 
     /// Puts processes in their places; `server` and `database` where they are known.
@@ -70,6 +60,15 @@ impl Placement {
         }
         Ok(())
     }
+}
+
+/// The processors that this process may use.
+///
+/// # Errors
+/// When the system does not say.
+pub(crate) fn allowed() -> anyhow::Result<Vec<usize>> {
+    let allowed = sched_getaffinity(None).context("the processors of this process cannot be read")?;
+    Ok((0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect())
 }
 
 /// Pins every thread of a process; those it makes later inherit it.
@@ -102,10 +101,10 @@ mod tests {
 
     #[test]
     fn what_is_measured_shares_no_processor_with_what_measures() {
-        assert_eq!(Placement::of(&[3]), None);
+        assert_eq!(Placement::apart(&[3]), Placement::together(&[3]));
         for count in 2..20 {
             let all: Vec<usize> = (10..10 + count).collect();
-            let placement = Placement::of(&all).unwrap();
+            let placement = Placement::apart(&all);
             for measured in [&placement.server, &placement.database] {
                 assert!(!measured.is_empty() && measured.iter().all(|cpu| all.contains(cpu)));
                 let own = [&placement.client, &placement.upstream];
@@ -116,12 +115,11 @@ mod tests {
 
     #[test]
     fn a_process_is_pinned_with_all_its_threads() {
-        let Some(placement) = Placement::of_this_machine().unwrap() else { return };
+        let last = *allowed().unwrap().last().unwrap();
         let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
-        pin(child.id(), &placement.server).unwrap();
-        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
-        let set = sched_getaffinity(pid).unwrap();
-        assert_eq!(set.count() as usize, placement.server.len());
+        pin(child.id(), &[last]).unwrap();
+        let set = sched_getaffinity(Pid::from_raw(i32::try_from(child.id()).unwrap())).unwrap();
+        assert!(set.count() == 1 && set.is_set(last));
         drop(child.stdin.take());
         assert!(child.wait().unwrap().success());
     }

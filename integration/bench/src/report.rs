@@ -32,7 +32,7 @@ impl Report {
             "debug": cfg!(debug_assertions),
             "machine": machine::describe(),
             "scale": format!("{:?}", run.scale()),
-            "pinned": run.pin,
+            "pins": !run.no_pins,
             "nice": run.nice,
         });
         Self { about, ..Self::default() }

@@ -83,6 +83,12 @@ impl Scenario {
         }
     }
 
+    /// Whether client and upstream keep to processors of their own. Single calls vary less then; where it counts how much
+    /// there is in all, server and database may use the whole machine.
+    pub(crate) fn is_pinned(self) -> bool {
+        matches!(self, Self::Latency | Self::Cpu | Self::Streaming)
+    }
+
     /// Measures; `None` where the ground has no such thing.
     pub(crate) async fn run(self, ground: &mut Ground) -> Option<anyhow::Result<Vec<Figure>>> {
         match (self, &mut *ground) {
