@@ -40,8 +40,8 @@ pub struct Database {
     pub schema: String,
 }
 
-/// The pool, the connection that beats and listens, and a leader's.
-const FEWEST_CONNECTIONS: u32 = 3;
+/// The pool, the connections that beat and listen, and the four of a ledger.
+const FEWEST_CONNECTIONS: u32 = 8;
 
 impl Database {
     /// Reads the section.
@@ -78,6 +78,12 @@ impl Database {
             Some(address) => Self { pooler: address.pooler(key, env, None), url: address.url, ..self.clone() },
             None => self.clone(),
         }
+    }
+
+    /// The same section for a process that opens `connections` beside those of its store.
+    #[must_use]
+    pub fn keeping(&self, connections: u32) -> Self {
+        Self { max_connections: self.max_connections.saturating_sub(connections), ..self.clone() }
     }
 
     /// The host (a name or an address) and port of the server; `None` when it is reached by a socket in the file system.

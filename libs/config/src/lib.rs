@@ -6,7 +6,7 @@
 //! is what a compose file's `${NAME:-}` leaves behind; the one exception is [`Env::optional_listen`], where the empty
 //! text switches the listener off.
 //!
-//! The sections that more than one service reads ([`Database`], [`SecretKey`], [`Logging`], [`Shutdown`]) are here;
+//! The sections that more than one service reads ([`Database`], [`SecretKey`], [`Logging`], [`Shutdown`], [`OrphanAfter`]) are here;
 //! the keys of one service are read by that service.
 
 mod database;
@@ -14,6 +14,7 @@ mod duration;
 mod env;
 mod logging;
 mod mistake;
+mod orphans;
 mod private_upstreams;
 mod secret_key;
 mod shutdown;
@@ -27,6 +28,7 @@ pub use database::{Database, Pooler};
 pub use env::{Env, Findings};
 pub use logging::{LogFormat, Logging};
 pub use mistake::{Mistake, Mistakes};
+pub use orphans::OrphanAfter;
 pub use private_upstreams::PrivateUpstreams;
 pub use secret_key::SecretKey;
 pub use shutdown::Shutdown;

@@ -3,8 +3,9 @@
 use std::time::Instant;
 
 use domain::{NanoUsd, PriceSnapshot, RequestId};
-use store::ledger::{Ask, Entry, Headroom, Settlement};
+use store::ledger::{Denial, Entry, Headroom, OpenCallRow, Settlement};
 use tokio::sync::mpsc::OwnedPermit;
+use tokio::sync::watch;
 
 use crate::charge::{Usage, charge};
 use crate::prices::PriceSource;
@@ -24,16 +25,39 @@ pub enum Ending {
     Cut,
 }
 
+/// What became of an admission that was not waited for.
+#[derive(Clone, Debug)]
+pub(crate) enum Verdict {
+    Pending,
+    /// The row as it is held.
+    Admitted(OpenCallRow),
+    Overruled(Overruling),
+}
+
+/// Why a call that was begun without waiting may not run after all: its key or its caps have changed in between.
+#[derive(Clone, Debug)]
+pub enum Overruling {
+    /// A cap has no room.
+    Denied(Denial),
+    /// The key or project may not call at all; the code says why.
+    Refused(String),
+}
+
+/// A settlement on its way to the writer, and what it has to wait for.
+pub(crate) struct Handed {
+    pub(crate) settlement: Settlement,
+    pub(crate) verdict: Option<watch::Receiver<Verdict>>,
+}
+
 /// A call that holds part of a budget.
 ///
 /// Its figures are kept up to date while it runs, so that dropping it at any moment settles it correctly: as left by the
 /// client (status 499) unless it was finished.
 pub struct OpenCall {
-    permit: Option<OwnedPermit<Settlement>>,
-    request: RequestId,
-    of_client: bool,
+    permit: Option<OwnedPermit<Handed>>,
+    row: OpenCallRow,
+    verdict: Option<watch::Receiver<Verdict>>,
     counted_prompt: i64,
-    output_tokens: i64,
     headroom: Headroom,
     accepted: Instant,
     sent: bool,
@@ -46,13 +70,17 @@ pub struct OpenCall {
 }
 
 impl OpenCall {
-    pub(crate) fn new(permit: OwnedPermit<Settlement>, ask: &Ask, output_tokens: i64, headroom: Headroom) -> Self {
+    pub(crate) fn new(
+        permit: OwnedPermit<Handed>,
+        row: OpenCallRow,
+        headroom: Headroom,
+        verdict: Option<watch::Receiver<Verdict>>,
+    ) -> Self {
         Self {
             permit: Some(permit),
-            request: ask.request,
-            of_client: ask.key.is_some(),
-            counted_prompt: ask.prompt_tokens,
-            output_tokens,
+            counted_prompt: row.ask.prompt_tokens,
+            row,
+            verdict,
             headroom,
             accepted: Instant::now(),
             sent: false,
@@ -68,19 +96,33 @@ impl OpenCall {
     /// The call.
     #[must_use]
     pub fn request(&self) -> RequestId {
-        self.request
+        self.row.ask.request
     }
 
     /// The output bound that is held.
     #[must_use]
     pub fn output_tokens(&self) -> i64 {
-        self.output_tokens
+        self.row.output_tokens
     }
 
     /// What the caps have left after this hold.
     #[must_use]
     pub fn headroom(&self) -> &Headroom {
         &self.headroom
+    }
+
+    /// Waits until it turns out that the call may not run after all. A call whose admission was waited for never is
+    /// overruled, and one that was admitted in the meantime is not any more.
+    pub async fn overruled(&mut self) -> Overruling {
+        if let Some(verdict) = &mut self.verdict {
+            let decided = verdict.wait_for(|verdict| !matches!(verdict, Verdict::Pending)).await;
+            if let Ok(verdict) = decided
+                && let Verdict::Overruled(overruling) = &*verdict
+            {
+                return overruling.clone();
+            }
+        }
+        std::future::pending().await
     }
 
     /// The rest of the log row.
@@ -153,14 +195,15 @@ impl OpenCall {
         let mut entry = std::mem::take(&mut self.entry);
         entry.estimated = charge.estimated;
         entry.latency_ms = elapsed_ms(self.accepted);
-        permit.send(Settlement {
-            request: self.request,
+        let settlement = Settlement {
             // Work of our own holds no request, so it cannot use one.
-            counts: charge.counts && self.of_client,
+            counts: charge.counts && self.row.ask.key.is_some(),
             tokens: charge.tokens.saturating_add(self.side_tokens),
             cost: charge.cost + self.side_cost,
+            call: self.row.clone(),
             entry,
-        });
+        };
+        permit.send(Handed { settlement, verdict: self.verdict.take() });
     }
 }
 

@@ -1,83 +1,229 @@
 //! Lanes of admission: while a statement is in flight, later arrivals gather for the next one.
 
-use domain::InstanceId;
-use store::ledger::{Admission, Ask, Settlement};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use store::instances::Standing;
+use store::ledger::{Admission, Ask, LedgerEpoch, LedgerLink, OpenCallRow};
 use store::{Store, StoreError};
 use tokio::sync::mpsc::OwnedPermit;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::time::sleep;
 
-use crate::call::OpenCall;
+use crate::call::{Ending, Handed, OpenCall, Overruling, Verdict};
 use crate::error::LedgerError;
+use crate::live::LiveCalls;
 use crate::service::Outcome;
 
 const BATCH: usize = 64;
 
-/// An ask on its way to the database, with the permit its settlement will need.
+/// How often a lane begins anew within one batch because the ledger's epoch or its own instance has changed.
+const NEW_STARTS: usize = 4;
+
+/// Between two tries of admissions that nobody waits for.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// An ask on its way to the database.
 pub(crate) struct Waiting {
-    pub(crate) ask: Ask,
-    pub(crate) permit: OwnedPermit<Settlement>,
-    pub(crate) reply: oneshot::Sender<Result<Outcome, LedgerError>>,
+    pub(crate) ask: Arc<Ask>,
+    pub(crate) reply: Reply,
 }
 
-/// Admits what comes in, batch by batch, until the ledger is dropped.
-///
-/// The statement runs in this task and not in the caller's future: a caller that is dropped while it waits leaves an
-/// answer that nobody takes, and the [`OpenCall`] in it settles itself.
-pub(crate) async fn run(store: Store, instance: watch::Receiver<InstanceId>, mut inbox: mpsc::Receiver<Waiting>) {
-    let mut batch = Vec::with_capacity(BATCH);
-    while inbox.recv_many(&mut batch, BATCH).await > 0 {
-        // Whoever has left already takes nothing.
-        batch.retain(|waiting| !waiting.reply.is_closed());
-        let instance = *instance.borrow();
-        admit(&store, instance, std::mem::take(&mut batch)).await;
+/// Who hears of the outcome.
+pub(crate) enum Reply {
+    /// A caller that waits, with the permit its settlement will need.
+    Now { permit: OwnedPermit<Handed>, to: oneshot::Sender<Result<Outcome, LedgerError>> },
+    /// A call that runs already. It is tried until the database has decided.
+    Later(watch::Sender<Verdict>),
+}
+
+impl Waiting {
+    fn is_wanted(&self) -> bool {
+        match &self.reply {
+            Reply::Now { to, .. } => !to.is_closed(),
+            // It runs, whoever still listens.
+            Reply::Later(_) => true,
+        }
     }
 }
 
-async fn admit(store: &Store, instance: InstanceId, batch: Vec<Waiting>) {
-    let asks: Vec<Ask> = batch.iter().map(|waiting| waiting.ask.clone()).collect();
-    match store.admit(instance, &asks).await {
-        Ok(admissions) => {
-            for (waiting, admission) in batch.into_iter().zip(admissions) {
-                answer(waiting, admission);
-            }
-        }
-        Err(error) if error.is_transient() || batch.len() == 1 => fail(batch, &error),
-        Err(error) => {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                calls = batch.len(),
-                "a batch of admissions was refused and is admitted one by one"
-            );
-            for waiting in batch {
-                match store.admit(instance, std::slice::from_ref(&waiting.ask)).await {
-                    Ok(admissions) => {
-                        if let Some(admission) = admissions.into_iter().next() {
-                            answer(waiting, admission);
-                        }
-                    }
-                    Err(error) => fail(vec![waiting], &error),
+/// One lane.
+pub(crate) struct Lane {
+    pub(crate) number: usize,
+    pub(crate) link: LedgerLink,
+    pub(crate) standing: Standing,
+    pub(crate) live: LiveCalls,
+    /// Whether the last batch got through: what need not wait for the database may only begin while it is there.
+    pub(crate) reachable: Arc<AtomicBool>,
+    /// Told when admissions may have been made that nobody knows of.
+    pub(crate) doubts: Arc<Notify>,
+    epoch: Option<LedgerEpoch>,
+    unsent: Vec<Waiting>,
+}
+
+impl Lane {
+    pub(crate) fn new(
+        number: usize,
+        store: &Store,
+        standing: Standing,
+        live: LiveCalls,
+        reachable: Arc<AtomicBool>,
+        doubts: Arc<Notify>,
+    ) -> Self {
+        let link = store.ledger_link();
+        Self { number, link, standing, live, reachable, doubts, epoch: None, unsent: Vec::new() }
+    }
+
+    /// Admits what comes in, batch by batch, until the ledger is dropped.
+    ///
+    /// The statement runs in this task and not in the caller's future: a caller that is dropped while it waits leaves an
+    /// answer that nobody takes, and the call in it is settled.
+    pub(crate) async fn run(mut self, mut inbox: mpsc::Receiver<Waiting>) {
+        let mut open = true;
+        while open || !self.unsent.is_empty() {
+            let mut batch = std::mem::take(&mut self.unsent);
+            if batch.is_empty() {
+                open = inbox.recv_many(&mut batch, BATCH).await > 0;
+            } else {
+                // What failed before is tried again after a pause, or with what comes next.
+                tokio::select! {
+                    received = inbox.recv_many(&mut batch, BATCH), if open => open = received > 0,
+                    () = sleep(PAUSE) => {}
                 }
             }
+            batch.retain(Waiting::is_wanted);
+            while !batch.is_empty() {
+                let rest = batch.split_off(batch.len().min(BATCH));
+                self.admit(batch).await;
+                batch = rest;
+            }
+        }
+        self.link.close().await;
+    }
+
+    /// Admits a batch; one that fails by its values is halved until the one at fault is alone.
+    async fn admit(&mut self, batch: Vec<Waiting>) {
+        let mut batches = vec![batch];
+        while let Some(mut batch) = batches.pop() {
+            match self.ask(&batch).await {
+                Ok(admissions) => {
+                    self.reachable.store(true, Ordering::Relaxed);
+                    for (waiting, admission) in batch.into_iter().zip(admissions) {
+                        self.answer(waiting, admission);
+                    }
+                }
+                Err(error) if error.is_transient() => self.fail(batch, &error),
+                Err(error) if batch.len() > 1 => {
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        calls = batch.len(),
+                        "a batch of admissions was refused and is halved"
+                    );
+                    let second = batch.split_off(batch.len() / 2);
+                    batches.extend([second, batch]);
+                }
+                Err(error) => match batch.pop() {
+                    Some(waiting) if waiting.ask.details != BARE => batches.push(vec![without_texts(waiting)]),
+                    last => self.fail(last.into_iter().collect(), &error),
+                },
+            }
+        }
+    }
+
+    /// Sends a batch, once more if its outcome is unknown.
+    async fn ask(&mut self, batch: &[Waiting]) -> Result<Vec<Admission>, StoreError> {
+        let asks: Vec<&Ask> = batch.iter().map(|waiting| &*waiting.ask).collect();
+        let mut again = false;
+        let mut new_starts = 0;
+        loop {
+            let was_connected = self.link.is_connected();
+            let instance = self.standing.id();
+            let epoch = match self.epoch {
+                Some(epoch) => epoch,
+                None => {
+                    // Nothing new before what runs already is back.
+                    let epoch = self.link.reassert(instance, &self.live.rows(self.number)).await?;
+                    *self.epoch.insert(epoch)
+                }
+            };
+            match self.link.admit(instance, epoch, again, &asks).await {
+                Err(StoreError::EpochChanged) if new_starts < NEW_STARTS => {
+                    tracing::warn!(
+                        lane = self.number,
+                        "the database has recovered from a crash, open calls are put back"
+                    );
+                    self.epoch = None;
+                    new_starts += 1;
+                }
+                Err(StoreError::InstanceLost) if new_starts < NEW_STARTS => {
+                    self.standing.doubted(instance).await;
+                    new_starts += 1;
+                }
+                // The connection was there and broke, perhaps after the commit.
+                Err(error @ (StoreError::Unavailable { .. } | StoreError::Timeout { .. })) => {
+                    self.doubts.notify_one();
+                    if again || !was_connected {
+                        return Err(error);
+                    }
+                    again = true;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn answer(&self, waiting: Waiting, admission: Admission) {
+        let Waiting { ask, reply } = waiting;
+        match (reply, admission) {
+            (Reply::Now { permit, to }, Admission::Admitted { at, output_tokens, headroom }) => {
+                let row = OpenCallRow::held(ask, Some(at), output_tokens);
+                self.live.keep(row.clone());
+                let call = OpenCall::new(permit, row, headroom, None);
+                if let Err(Ok(Outcome::Open(call))) = to.send(Ok(Outcome::Open(Box::new(call)))) {
+                    // The caller has left, and nothing was sent.
+                    call.finish(Ending::Fault, 499, Some("abandoned"));
+                }
+            }
+            (Reply::Now { to, .. }, Admission::Denied(denial)) => {
+                // A caller that has left does not hear of it.
+                let _ = to.send(Ok(Outcome::Denied(denial)));
+            }
+            (Reply::Now { to, .. }, Admission::Refused { code }) => {
+                let _ = to.send(Ok(Outcome::Refused { code }));
+            }
+            (Reply::Later(verdict), Admission::Admitted { at, output_tokens, .. }) => {
+                let row = OpenCallRow::held(ask, Some(at), output_tokens);
+                self.live.keep(row.clone());
+                verdict.send_replace(Verdict::Admitted(row));
+            }
+            (Reply::Later(verdict), Admission::Denied(denial)) => {
+                verdict.send_replace(Verdict::Overruled(Overruling::Denied(denial)));
+            }
+            (Reply::Later(verdict), Admission::Refused { code }) => {
+                verdict.send_replace(Verdict::Overruled(Overruling::Refused(code)));
+            }
+        }
+    }
+
+    fn fail(&mut self, batch: Vec<Waiting>, error: &StoreError) {
+        self.reachable.store(false, Ordering::Relaxed);
+        tracing::warn!(error = error as &dyn std::error::Error, calls = batch.len(), "admission failed");
+        for waiting in batch {
+            match waiting.reply {
+                Reply::Now { to, .. } => {
+                    let _ = to.send(Err(LedgerError::from(error)));
+                }
+                Reply::Later(_) => self.unsent.push(waiting),
+            }
         }
     }
 }
 
-fn answer(waiting: Waiting, admission: Admission) {
-    let Waiting { ask, permit, reply } = waiting;
-    let outcome = match admission {
-        Admission::Admitted { output_tokens, headroom, .. } => {
-            Outcome::Open(Box::new(OpenCall::new(permit, &ask, output_tokens, headroom)))
-        }
-        Admission::Denied(denial) => Outcome::Denied(denial),
-        Admission::Refused { code } => Outcome::Refused { code },
-    };
-    // If the caller has left, the outcome comes back and is dropped here, which settles an open call.
-    let _ = reply.send(Ok(outcome));
-}
+/// The call as what will be left of it when its own words cannot be written.
+pub(crate) const BARE: &str = r#"{"operation":"unknown"}"#;
 
-fn fail(batch: Vec<Waiting>, error: &StoreError) {
-    tracing::warn!(error = error as &dyn std::error::Error, calls = batch.len(), "admission failed");
-    for waiting in batch {
-        let _ = waiting.reply.send(Err(LedgerError::from(error)));
-    }
+fn without_texts(waiting: Waiting) -> Waiting {
+    tracing::warn!(request_id = %waiting.ask.request, "an admission is written without its texts");
+    Waiting { ask: Arc::new(Ask { details: BARE.to_owned(), ..(*waiting.ask).clone() }), ..waiting }
 }

@@ -6,18 +6,25 @@
 //! when a task panics and at shutdown. The permit to hand in the settlement is taken before the admission is sent, so a
 //! full writer slows admission down and loses nothing.
 //!
+//! What a crash may leave behind is put right here too: a database that has lost commits is told the open calls again
+//! before anything new is admitted, admissions whose reply was lost are taken back, and calls of processes that are gone
+//! are settled by what they held until their owner, if it comes back, says better.
+//!
 //! Edge, worker and admin all charge through here.
 
 mod call;
 mod charge;
 mod error;
+mod keeper;
 mod lane;
+mod live;
+mod observer;
 mod prices;
 mod service;
 mod writer;
 
-pub use call::{Ending, OpenCall};
+pub use call::{Ending, OpenCall, Overruling};
 pub use charge::{Charge, Usage, charge};
 pub use error::LedgerError;
 pub use prices::{PriceBook, PriceSource};
-pub use service::{Ledger, LedgerTasks, Outcome};
+pub use service::{CONNECTIONS, Ledger, LedgerTasks, Outcome};

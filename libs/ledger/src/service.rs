@@ -1,23 +1,29 @@
 //! The ledger of a process.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use domain::InstanceId;
 use store::Store;
-use store::ledger::{Ask, Denial, Settlement};
-use tokio::sync::{mpsc, oneshot, watch};
+use store::instances::Standing;
+use store::ledger::{Ask, Denial, Headroom, OpenCallRow};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::call::OpenCall;
+use crate::call::{Handed, OpenCall, Verdict};
 use crate::error::LedgerError;
-use crate::lane::{self, Waiting};
-use crate::writer;
+use crate::keeper::Keeper;
+use crate::lane::{Lane, Reply, Waiting};
+use crate::live::LiveCalls;
+use crate::writer::{self, Writer};
 
 /// Two statements at once keep one project's load from making every other one wait behind it.
-const LANES: usize = 2;
+const LANES: u32 = 2;
 const LANE_CAPACITY: usize = 1024;
+
+/// The connections of a ledger, beside those of the store's pool: the lanes, the writer and the keeper.
+pub const CONNECTIONS: u32 = LANES + 2;
 
 /// The answer to an ask.
 pub enum Outcome {
@@ -35,60 +41,117 @@ pub enum Outcome {
 /// Admits calls. Cheap to clone.
 #[derive(Clone)]
 pub struct Ledger {
-    lanes: Arc<[mpsc::Sender<Waiting>]>,
-    settlements: mpsc::Sender<Settlement>,
+    lanes: Arc<[(mpsc::Sender<Waiting>, Arc<AtomicBool>)]>,
+    live: LiveCalls,
+    settlements: mpsc::Sender<Handed>,
+    patience: Duration,
 }
 
 /// The tasks behind a [`Ledger`], to be joined at shutdown.
 pub struct LedgerTasks {
     lanes: Vec<JoinHandle<()>>,
+    keeper: JoinHandle<()>,
     writer: JoinHandle<()>,
     stop_writer: oneshot::Sender<()>,
 }
 
 impl Ledger {
-    /// Starts the lanes and the settlement writer of a registered instance. Calls are opened under the id that `instance`
-    /// has at that moment: a process that was given up by the others goes on under another.
+    /// Starts the ledger of a registered instance. Calls are opened under the id that it has at that moment: a process that
+    /// was given up by the others goes on under another. Others are given up after `orphan_after` without a beat.
     #[must_use]
-    pub fn start(store: &Store, instance: watch::Receiver<InstanceId>) -> (Self, LedgerTasks) {
+    pub fn start(store: &Store, standing: &Standing, orphan_after: Duration) -> (Self, LedgerTasks) {
         let (settlements, inbox) = mpsc::channel(writer::CAPACITY);
         let (stop_writer, stopped) = oneshot::channel();
-        let writer = tokio::spawn(writer::run(store.clone(), inbox, stopped));
-        let (senders, lanes) = (0..LANES)
-            .map(|_| {
+        let live = LiveCalls::new(LANES as usize);
+        let doubts = Arc::new(Notify::new());
+        let writer = Writer { link: store.ledger_link(), standing: standing.clone(), live: live.clone() };
+        let writer = tokio::spawn(writer.run(inbox, stopped));
+        let (senders, lanes) = (0..LANES as usize)
+            .map(|number| {
                 let (sender, inbox) = mpsc::channel(LANE_CAPACITY);
-                (sender, tokio::spawn(lane::run(store.clone(), instance.clone(), inbox)))
+                let reachable = Arc::new(AtomicBool::new(true));
+                let lane = Lane::new(
+                    number,
+                    store,
+                    standing.clone(),
+                    live.clone(),
+                    Arc::clone(&reachable),
+                    Arc::clone(&doubts),
+                );
+                ((sender, reachable), tokio::spawn(lane.run(inbox)))
             })
             .unzip::<_, _, Vec<_>, Vec<_>>();
-        (Self { lanes: senders.into(), settlements }, LedgerTasks { lanes, writer, stop_writer })
+        let keeper = Keeper {
+            store: store.clone(),
+            link: store.ledger_link(),
+            standing: standing.clone(),
+            live: live.clone(),
+            doubts,
+            orphan_after,
+        };
+        let keeper = tokio::spawn(keeper.run());
+        let ledger = Self { lanes: senders.into(), live, settlements, patience: store.acquire_timeout() };
+        (ledger, LedgerTasks { lanes, keeper, writer, stop_writer })
     }
 
-    /// Reserves for a call. Dropping the future while it waits is safe: whatever was admitted is settled.
+    /// Reserves for a call. Dropping the future while it waits is safe: whatever was admitted is given back.
     ///
     /// # Errors
-    /// [`LedgerError`]; nothing is held for the caller then.
+    /// [`LedgerError`], at the latest after `DB_ACQUIRE_TIMEOUT`; nothing is held for the caller then.
     pub async fn admit(&self, ask: Ask) -> Result<Outcome, LedgerError> {
+        timeout(self.patience, self.wait_for(ask)).await.map_err(|_| LedgerError::Unavailable)?
+    }
+
+    async fn wait_for(&self, ask: Ask) -> Result<Outcome, LedgerError> {
         let permit = self.settlements.clone().reserve_owned().await.map_err(|_| LedgerError::ShuttingDown)?;
-        let lane = usize::try_from(ask.project.0.unsigned_abs()).unwrap_or(0) % self.lanes.len();
-        let lane = self.lanes.get(lane).ok_or(LedgerError::Internal)?;
-        let (reply, answer) = oneshot::channel();
-        lane.send(Waiting { ask, permit, reply }).await.map_err(|_| LedgerError::ShuttingDown)?;
+        let (lane, _) = self.lane(&ask)?;
+        let (to, answer) = oneshot::channel();
+        let waiting = Waiting { ask: Arc::new(ask), reply: Reply::Now { permit, to } };
+        lane.send(waiting).await.map_err(|_| LedgerError::ShuttingDown)?;
         answer.await.map_err(|_| LedgerError::ShuttingDown)?
+    }
+
+    /// Begins a call that no cap limits, as far as the caller knows, without waiting for the database: its row is on the
+    /// way. If a cap was set in the meantime, or the key revoked, [`OpenCall::overruled`] says so. While the database is
+    /// away this waits as [`Ledger::admit`] does.
+    ///
+    /// # Errors
+    /// As for [`Ledger::admit`].
+    pub async fn admit_unlimited(&self, ask: Ask) -> Result<Outcome, LedgerError> {
+        let (lane, reachable) = self.lane(&ask)?;
+        if !reachable.load(Ordering::Relaxed) {
+            return self.admit(ask).await;
+        }
+        let begin = async {
+            let permit = self.settlements.clone().reserve_owned().await.map_err(|_| LedgerError::ShuttingDown)?;
+            let place = lane.reserve().await.map_err(|_| LedgerError::ShuttingDown)?;
+            let output_tokens = ask.output_tokens.max(0);
+            let row = OpenCallRow::held(Arc::new(ask), None, output_tokens);
+            let (verdict, decided) = watch::channel(Verdict::Pending);
+            self.live.keep(row.clone());
+            place.send(Waiting { ask: Arc::clone(&row.ask), reply: Reply::Later(verdict) });
+            Ok(Outcome::Open(Box::new(OpenCall::new(permit, row, Headroom::default(), Some(decided)))))
+        };
+        timeout(self.patience, begin).await.map_err(|_| LedgerError::Unavailable)?
+    }
+
+    fn lane(&self, ask: &Ask) -> Result<&(mpsc::Sender<Waiting>, Arc<AtomicBool>), LedgerError> {
+        self.lanes.get(self.live.lane_of(ask.project)).ok_or(LedgerError::Internal)
     }
 }
 
 impl LedgerTasks {
-    /// Settles everything that is open or waiting, within the budget. Call it when no new call can be admitted any more
-    /// any more. Returns whether all was settled; what was not stays open in the ledger.
+    /// Settles everything that is open or waiting, within the budget. Call it when no new call can be admitted any more.
+    /// Returns whether all was settled; what was not stays open in the ledger, for the others to give up.
     pub async fn finish(self, budget: Duration) -> bool {
         let _ = self.stop_writer.send(());
         let abort = self.writer.abort_handle();
         let settled = timeout(budget, self.writer).await.is_ok_and(|joined| joined.is_ok());
         abort.abort();
-        for lane in self.lanes {
-            lane.abort();
+        for task in self.lanes.into_iter().chain([self.keeper]) {
+            task.abort();
             // Aborted or ended: either way it is gone.
-            let _ = lane.await;
+            let _ = task.await;
         }
         settled
     }

@@ -21,8 +21,8 @@ async fn start(limits: &str) -> anyhow::Result<(TestDatabase, Payer, Ledger, Led
     let database = testkit::database().await?;
     let project = database.insert_project("p", limits).await?;
     let (key, _) = database.insert_project_key(project).await?;
-    let (ledger, tasks) =
-        Ledger::start(&database.store(RoleName::Edge)?, tokio::sync::watch::channel(InstanceId::new()).1);
+    let standing = testkit::standing(InstanceId::new());
+    let (ledger, tasks) = Ledger::start(&database.store(RoleName::Edge)?, &standing, Duration::from_secs(60));
     Ok((database, Payer { project, key }, ledger, tasks))
 }
 

@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use store::instances::{InstanceId, NewInstance};
+use store::instances::{InstanceId, NewInstance, Standing};
 use store::{Store, StoreError, schema};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
@@ -61,6 +61,8 @@ impl State {
 /// Dropping it ends the beats; [`Membership::leave`] is the orderly way.
 pub struct Membership {
     id: watch::Receiver<InstanceId>,
+    missed: watch::Receiver<u64>,
+    doubts: Arc<Notify>,
     owner: Arc<str>,
     wanted: watch::Sender<State>,
     beats: JoinHandle<()>,
@@ -90,8 +92,19 @@ impl Membership {
         }
         let (publish, id) = watch::channel(new.id);
         let (wanted, wants) = watch::channel(State::Joining);
-        let beats = Beats { store, health, new, publish, recorded: State::Joining, lost_since: None };
-        Ok(Self { id, owner, wanted, beats: tokio::spawn(beats.run(wants)) })
+        let (count_missed, missed) = watch::channel(0);
+        let doubts = Arc::new(Notify::new());
+        let beats = Beats {
+            store,
+            health,
+            new,
+            publish,
+            count_missed,
+            doubts: Arc::clone(&doubts),
+            recorded: State::Joining,
+            lost_since: None,
+        };
+        Ok(Self { id, missed, doubts, owner, wanted, beats: tokio::spawn(beats.run(wants)) })
     }
 
     /// The id of this life of the process.
@@ -104,6 +117,12 @@ impl Membership {
     #[must_use]
     pub fn ids(&self) -> watch::Receiver<InstanceId> {
         self.id.clone()
+    }
+
+    /// What the ledger of the process needs to know of all this.
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        Standing::new(self.id.clone(), self.missed.clone(), Arc::clone(&self.doubts))
     }
 
     /// `host/pid/` and 8 random hexadecimal digits: what the claims of this process carry.
@@ -167,6 +186,8 @@ struct Beats {
     health: Health,
     new: NewInstance,
     publish: watch::Sender<InstanceId>,
+    count_missed: watch::Sender<u64>,
+    doubts: Arc<Notify>,
     recorded: State,
     lost_since: Option<Instant>,
 }
@@ -178,6 +199,7 @@ impl Beats {
         while self.recorded != State::Left {
             tokio::select! {
                 _ = ticks.tick() => {}
+                () = self.doubts.notified() => {}
                 changed = wants.changed() => if changed.is_err() { return },
             }
             let wanted = *wants.borrow_and_update();
@@ -223,6 +245,7 @@ impl Beats {
 
     fn not_reached(&mut self, error: Option<&StoreError>) {
         self.health.database_lost();
+        self.count_missed.send_modify(|missed| *missed += 1);
         if self.lost_since.is_none() {
             self.lost_since = Some(Instant::now());
             let error = error.map(|error| error as &(dyn std::error::Error + 'static));

@@ -29,6 +29,12 @@ pub enum StoreError {
     /// The row is not in the state the statement needs, or somebody holds it for too long. Trying again may help.
     #[error("the row is busy or has changed")]
     Conflict,
+    /// The ledger is on another history than the caller knew: its calls have to be put back first.
+    #[error("the ledger may have lost commits since")]
+    EpochChanged,
+    /// The others have given this instance up: it has to take a new id first.
+    #[error("the instance was given up by the others")]
+    InstanceLost,
     /// The database cannot be reached, is starting or shutting down, or has no free connection.
     #[error("the database is not available")]
     Unavailable {
@@ -58,7 +64,7 @@ impl StoreError {
             Self::AlreadyExists { .. } => Kind::AlreadyExists,
             Self::Referenced { .. } | Self::Conflict => Kind::Conflict,
             Self::Invalid { .. } => Kind::Invalid,
-            Self::Unavailable { .. } => Kind::Unavailable,
+            Self::EpochChanged | Self::InstanceLost | Self::Unavailable { .. } => Kind::Unavailable,
             Self::Timeout { .. } => Kind::Timeout,
             Self::Unexpected { .. } => Kind::Internal,
         }
@@ -73,7 +79,10 @@ impl StoreError {
     /// Whether the same call may succeed later without anybody changing anything.
     #[must_use]
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Conflict | Self::Unavailable { .. } | Self::Timeout { .. })
+        matches!(
+            self,
+            Self::Conflict | Self::EpochChanged | Self::InstanceLost | Self::Unavailable { .. } | Self::Timeout { .. }
+        )
     }
 }
 
@@ -100,6 +109,9 @@ impl From<sqlx::Error> for StoreError {
             "23514" | "23502" => Self::Invalid { constraint },
             code if code.starts_with("22") => Self::Invalid { constraint: "its type".to_owned() },
             "40001" | "40P01" | "55P03" => Self::Conflict,
+            // Our own, raised by the ledger's functions.
+            "RM001" => Self::EpochChanged,
+            "RM002" => Self::InstanceLost,
             "57014" => Self::Timeout { source: Box::new(error) },
             // A database or role that does not exist (yet), a server that has turned read-only, a session that was ended
             // for idling in a transaction.

@@ -31,7 +31,13 @@ BEGIN
         GRANT EXECUTE ON FUNCTION
             admit_v1(uuid, uuid[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], text[]),
             settle_v1(uuid[], bigint[], bigint[], bigint[], text[]),
-            find_principal_v1(bytea), ensure_log_day(date) TO ragmux_edge;
+            admit_v2(uuid, uuid, boolean, uuid[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[],
+                     bigint[], bigint[], jsonb),
+            settle_v2(uuid, uuid[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], jsonb),
+            reassert_v1(uuid, uuid[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], jsonb),
+            list_open_calls_v1(uuid, bigint), forget_calls_v1(uuid[]), give_up_v1(uuid, bigint, integer),
+            list_orphaned_instances_v1(bigint),
+            find_principal_v1(bytea), find_principal_v2(bytea), ensure_log_day(date) TO ragmux_edge;
     END IF;
 
     IF to_regrole('ragmux_backend') IS NOT NULL AND current_user <> 'ragmux_backend' THEN
@@ -55,6 +61,12 @@ BEGIN
         GRANT EXECUTE ON FUNCTION
             admit_v1(uuid, uuid[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], text[]),
             settle_v1(uuid[], bigint[], bigint[], bigint[], text[]),
+            admit_v2(uuid, uuid, boolean, uuid[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[],
+                     bigint[], bigint[], jsonb),
+            settle_v2(uuid, uuid[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], jsonb),
+            reassert_v1(uuid, uuid[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], jsonb),
+            list_open_calls_v1(uuid, bigint), forget_calls_v1(uuid[]), give_up_v1(uuid, bigint, integer),
+            list_orphaned_instances_v1(bigint),
             ensure_vector_table(integer), ensure_log_day(date) TO ragmux_backend;
     END IF;
 END $$;

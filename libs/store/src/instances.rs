@@ -1,10 +1,63 @@
 //! Who is alive: one row for each life of each process, beaten on a connection of its own.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 pub use domain::InstanceId;
 use serde_json::Value;
 use time::OffsetDateTime;
+use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
 
 use crate::{Store, StoreError};
+
+/// A process that was given up finds out by its next beat, which is due at once.
+const NEW_ID_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How a process stands with the others, as its ledger needs to know it.
+#[derive(Clone, Debug)]
+pub struct Standing {
+    ids: watch::Receiver<InstanceId>,
+    missed_beats: watch::Receiver<u64>,
+    doubts: Arc<Notify>,
+}
+
+impl Standing {
+    /// A standing that follows these: the id of this life, the number of beats that did not reach the database, and whom
+    /// to tell that the others may have given the process up.
+    #[must_use]
+    pub fn new(ids: watch::Receiver<InstanceId>, missed_beats: watch::Receiver<u64>, doubts: Arc<Notify>) -> Self {
+        Self { ids, missed_beats, doubts }
+    }
+
+    /// The id of this life of the process, for as long as nobody gives it up.
+    #[must_use]
+    pub fn id(&self) -> InstanceId {
+        *self.ids.borrow()
+    }
+
+    /// How many beats have not reached the database so far.
+    #[must_use]
+    pub fn missed_beats(&self) -> u64 {
+        *self.missed_beats.borrow()
+    }
+
+    /// Says that the others have given `id` up, and waits a while for the new one.
+    pub async fn doubted(&mut self, id: InstanceId) {
+        self.doubts.notify_one();
+        // Without a new id the next call fails as this one did.
+        let _ = timeout(NEW_ID_PATIENCE, self.ids.wait_for(|current| *current != id)).await;
+    }
+}
+
+/// The beats of a process, as the others read them.
+#[derive(Clone, Copy, Debug)]
+pub struct Beat {
+    /// Whose.
+    pub id: InstanceId,
+    /// How many so far.
+    pub beats: i64,
+}
 
 /// What a process says of itself when it starts.
 #[derive(Clone, Debug)]
@@ -100,6 +153,42 @@ impl Store {
         .execute(self.beat_pool())
         .await?;
         Ok(())
+    }
+
+    /// The beats of all processes that are neither gone nor given up, and the database's clock in microseconds since 1970.
+    ///
+    /// # Errors
+    /// As for any statement.
+    pub async fn list_beats(&self) -> Result<(i64, Vec<Beat>), StoreError> {
+        let rows = sqlx::query!(
+            r#"SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS "now_us!", i.id AS "id?",
+                      i.beats AS "beats?"
+                 FROM (SELECT) always LEFT JOIN instances i ON i.state NOT IN ('left', 'lost')"#
+        )
+        .fetch_all(self.pool())
+        .await?;
+        let now_us = rows.first().map_or(0, |row| row.now_us);
+        let beats = rows.into_iter().filter_map(|row| Some(Beat { id: InstanceId(row.id?), beats: row.beats? }));
+        Ok((now_us, beats.collect()))
+    }
+
+    /// Gives a process up: from here on it may not admit under this id. Nothing happens if it has beaten since it was
+    /// read, or if `own`, who says so, was given up itself. Returns whether it was done.
+    ///
+    /// # Errors
+    /// As for any statement.
+    pub async fn mark_instance_lost(&self, own: InstanceId, read: Beat) -> Result<bool, StoreError> {
+        let done = sqlx::query!(
+            "UPDATE instances SET state = 'lost'
+              WHERE id = $1 AND beats = $2 AND state NOT IN ('left', 'lost') AND id <> $3
+                AND EXISTS (SELECT FROM instances o WHERE o.id = $3 AND o.state NOT IN ('left', 'lost'))",
+            read.id.0,
+            read.beats,
+            own.0
+        )
+        .execute(self.pool())
+        .await?;
+        Ok(done.rows_affected() > 0)
     }
 
     /// Processes that have not left, newest first.

@@ -1,22 +1,29 @@
-//! The ledger's calls: admission, settlement and the flush that makes settlements durable.
+//! The ledger's calls: admission, settlement, the flush that makes settlements durable, and what is done after crashes.
 //!
 //! Each is one simple-protocol message and so one implicit transaction: no tier lock ever spans a round trip, and a
-//! transaction pooler has nothing to break. Arguments are written as integers, uuids and hexadecimal only.
+//! transaction pooler has nothing to break. Arguments are written as integers, uuids and hexadecimal only. They are sent
+//! over a [`LedgerLink`], a connection that nobody else uses.
 
-use std::fmt::Write;
+mod link;
+mod message;
 
-use domain::{ApiKeyId, InstanceId, NanoUsd, Price, ProjectId, RequestId, Tier};
+use std::sync::Arc;
+
+use domain::{ApiKeyId, NanoUsd, Price, ProjectId, RequestId, Tier};
 use serde::Serialize;
 use serde_json::Value;
-use sqlx::postgres::PgRow;
-use sqlx::{AssertSqlSafe, Row};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{Store, StoreError};
 
+pub use link::LedgerLink;
+
 /// How many days the request log is ready for, beside today.
 const LOG_DAYS_AHEAD: i32 = 7;
+
+/// A million US dollars: more than any call can cost, so that sums of a project hold.
+const MOST_COST: i64 = 1_000_000_000_000_000;
 
 /// What a call asks the ledger for. The prices are the dearest of all targets that may answer.
 #[derive(Clone, Debug)]
@@ -43,13 +50,33 @@ pub struct Ask {
     pub details: String,
 }
 
+impl Ask {
+    /// What the call holds of the cost budgets if it may write that many output tokens, rounded up.
+    #[must_use]
+    pub fn cost(&self, output_tokens: i64) -> NanoUsd {
+        let of = |tokens: i64, price: Price| i128::from(tokens.max(0)) * i128::from(price.0.max(0));
+        let metered = of(self.prompt_tokens, self.input_price) + of(output_tokens, self.output_price);
+        let cost = i128::from(self.fixed_cost.0) + (metered + 999_999) / 1_000_000;
+        NanoUsd(i64::try_from(cost).unwrap_or(MOST_COST).min(MOST_COST))
+    }
+}
+
+/// When a call was admitted, in microseconds since 1970 by the database's clock: with the request id, its row's key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AdmittedAt(pub i64);
+
+/// Which history of the ledger the database is on. It changes when a crash, or the promotion of a standby, may have lost
+/// commits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LedgerEpoch(pub(crate) Uuid);
+
 /// The ledger's answer to one [`Ask`].
 #[derive(Clone, Debug)]
 pub enum Admission {
     /// The hold is taken.
     Admitted {
-        /// When, by the database's clock.
-        at: OffsetDateTime,
+        /// When.
+        at: AdmittedAt,
         /// The output bound that was held: what was asked, or what the tightest window had room for.
         output_tokens: i64,
         /// What is left after it.
@@ -100,13 +127,42 @@ pub struct Headroom {
     pub day_tokens: Option<i64>,
     /// Rest of the monthly token budget.
     pub month_tokens: Option<i64>,
+    /// Rest of the daily cost budget.
+    pub day_cost: Option<NanoUsd>,
+    /// Rest of the monthly cost budget.
+    pub month_cost: Option<NanoUsd>,
+}
+
+/// A call that is open, as the database may have to be told again after a crash.
+#[derive(Clone, Debug)]
+pub struct OpenCallRow {
+    /// When it was admitted; `None` while that is not known.
+    pub admitted_at: Option<AdmittedAt>,
+    /// What was asked.
+    pub ask: Arc<Ask>,
+    /// The output bound that was held.
+    pub output_tokens: i64,
+    /// Tokens held; 0 when the admission was refused after all.
+    pub held_tokens: i64,
+    /// Cost held.
+    pub held_cost: NanoUsd,
+}
+
+impl OpenCallRow {
+    /// The row of an ask with that output bound.
+    #[must_use]
+    pub fn held(ask: Arc<Ask>, admitted_at: Option<AdmittedAt>, output_tokens: i64) -> Self {
+        let held_tokens = ask.prompt_tokens.max(0).saturating_add(output_tokens);
+        let held_cost = ask.cost(output_tokens);
+        Self { admitted_at, ask, output_tokens, held_tokens, held_cost }
+    }
 }
 
 /// How a call ended.
 #[derive(Clone, Debug)]
 pub struct Settlement {
-    /// The call.
-    pub request: RequestId,
+    /// The call, and what it held.
+    pub call: OpenCallRow,
     /// Whether it counts as a request.
     pub counts: bool,
     /// Tokens charged.
@@ -187,75 +243,33 @@ fn state<S: serde::Serializer>(estimated: &bool, serializer: S) -> Result<S::Ok,
     serializer.serialize_str(if *estimated { "estimated" } else { "final" })
 }
 
+impl Entry {
+    /// The same without any text that came from outside.
+    #[must_use]
+    pub fn bare(&self) -> Self {
+        Self {
+            operation: None,
+            route: None,
+            model: None,
+            provider_type: None,
+            error_code: None,
+            cost_source: None,
+            tags: None,
+            ..self.clone()
+        }
+    }
+
+    /// Whether there is no such text.
+    #[must_use]
+    pub fn is_bare(&self) -> bool {
+        [&self.operation, &self.route, &self.model, &self.provider_type, &self.error_code, &self.cost_source]
+            .iter()
+            .all(|text| text.is_none())
+            && self.tags.is_none()
+    }
+}
+
 impl Store {
-    /// Admits or denies calls, in order, each against what the admitted ones before it left. The answers are in the
-    /// order of the asks.
-    ///
-    /// # Errors
-    /// As for any statement. When the connection is lost the outcome is unknown: the calls may be admitted.
-    pub async fn admit(&self, instance: InstanceId, asks: &[Ask]) -> Result<Vec<Admission>, StoreError> {
-        if asks.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut sql = String::with_capacity(512 + asks.len() * 256);
-        // Times as integers: the text form of a time without a fraction is not one the driver reads.
-        let _ = write!(
-            sql,
-            "SELECT *, (extract(epoch FROM admitted_at) * 1000000)::bigint AS admitted_us,
-                    (extract(epoch FROM resets_at) * 1000000)::bigint AS resets_us
-               FROM admit_v1('{}'",
-            instance.0
-        );
-        write_uuids(&mut sql, asks.iter().map(|ask| ask.request.0));
-        write_integers(&mut sql, asks.iter().map(|ask| Some(ask.project.0)));
-        write_integers(&mut sql, asks.iter().map(|ask| ask.key.map(i64::from)));
-        write_integers(&mut sql, asks.iter().map(|ask| Some(ask.prompt_tokens)));
-        write_integers(&mut sql, asks.iter().map(|ask| Some(ask.output_tokens)));
-        write_integers(&mut sql, asks.iter().map(|ask| Some(ask.min_output)));
-        write_integers(&mut sql, asks.iter().map(|ask| Some(ask.input_price.0)));
-        write_integers(&mut sql, asks.iter().map(|ask| Some(ask.output_price.0)));
-        write_integers(&mut sql, asks.iter().map(|ask| Some(ask.fixed_cost.0)));
-        let details: Vec<String> = asks.iter().map(|ask| without_nul(ask.details.clone())).collect();
-        write_texts(&mut sql, details.iter().map(String::as_str));
-        sql.push(')');
-        let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(self.pool()).await?;
-        rows.iter().map(read_admission).collect()
-    }
-
-    /// Settles calls. Returns the ids that were open until now; the others had been settled before and are unchanged.
-    /// What it did is durable once [`Store::flush`], begun afterwards, has returned.
-    ///
-    /// # Errors
-    /// As for any statement. Sending the same batch again is harmless.
-    pub async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<RequestId>, StoreError> {
-        if settlements.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut sql = String::with_capacity(256 + settlements.len() * 1024);
-        sql.push_str("SELECT * FROM settle_v1(");
-        write_array(&mut sql, "uuid", settlements.iter().map(|s| s.request.0), |sql, id| {
-            let _ = write!(sql, "'{id}'");
-        });
-        write_integers(&mut sql, settlements.iter().map(|s| Some(i64::from(s.counts))));
-        write_integers(&mut sql, settlements.iter().map(|s| Some(s.tokens)));
-        write_integers(&mut sql, settlements.iter().map(|s| Some(s.cost.0)));
-        let entries: Vec<String> = settlements.iter().map(|s| json(&s.entry)).collect();
-        write_texts(&mut sql, entries.iter().map(String::as_str));
-        sql.push(')');
-        let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(self.pool()).await?;
-        rows.iter().map(|row| Ok(RequestId(row.try_get(0)?))).collect()
-    }
-
-    /// Makes everything that was committed before this call durable: the log is flushed in order, so one durable
-    /// transaction covers all asynchronous ones before it.
-    ///
-    /// # Errors
-    /// As for any statement.
-    pub async fn flush(&self) -> Result<(), StoreError> {
-        sqlx::raw_sql("SELECT pg_logical_emit_message(true, 'ragmux', '')").execute(self.pool()).await?;
-        Ok(())
-    }
-
     /// Makes the log partitions of today (UTC) and the next seven days, as far as they are missing. Any number of
     /// processes may do this at once. Rows of a day that is missing go to the default partition, so a failure loses
     /// nothing.
@@ -280,112 +294,4 @@ impl Store {
             .await?;
         Ok(())
     }
-}
-
-/// The JSON of an entry, fit for jsonb.
-fn json(entry: &Entry) -> String {
-    without_nul(serde_json::to_string(entry).unwrap_or_else(|_| "{}".to_owned()))
-}
-
-/// PostgreSQL's texts cannot have NUL, and jsonb refuses its escape: whatever a client put into a name, the row is
-/// written.
-fn without_nul(json: String) -> String {
-    if !json.contains("\\u0000") {
-        return json;
-    }
-    // The escape is only one if the backslash before it is not itself escaped, so the values are cleaned, not the text.
-    let Ok(mut value) = serde_json::from_str(&json) else { return json };
-    strip(&mut value);
-    value.to_string()
-}
-
-fn strip(value: &mut Value) {
-    match value {
-        Value::String(text) => text.retain(|c| c != '\0'),
-        Value::Array(items) => items.iter_mut().for_each(strip),
-        Value::Object(members) => {
-            let cleaned = std::mem::take(members).into_iter().map(|(name, mut value)| {
-                strip(&mut value);
-                (name.replace('\0', ""), value)
-            });
-            *members = cleaned.collect();
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
-    }
-}
-
-fn write_array<T>(sql: &mut String, kind: &str, items: impl Iterator<Item = T>, write_one: impl Fn(&mut String, T)) {
-    sql.push_str("ARRAY[");
-    for (position, item) in items.enumerate() {
-        if position > 0 {
-            sql.push(',');
-        }
-        write_one(sql, item);
-    }
-    let _ = write!(sql, "]::{kind}[]");
-}
-
-fn write_uuids(sql: &mut String, ids: impl Iterator<Item = Uuid>) {
-    sql.push(',');
-    write_array(sql, "uuid", ids, |sql, id| {
-        let _ = write!(sql, "'{id}'");
-    });
-}
-
-fn write_integers(sql: &mut String, values: impl Iterator<Item = Option<i64>>) {
-    sql.push(',');
-    write_array(sql, "bigint", values, |sql, value| match value {
-        // In quotes: the literal of the smallest bigint would otherwise be read as an operator and a too large number.
-        Some(value) => {
-            let _ = write!(sql, "'{value}'");
-        }
-        None => sql.push_str("NULL"),
-    });
-}
-
-fn write_texts<'a>(sql: &mut String, values: impl Iterator<Item = &'a str>) {
-    sql.push(',');
-    write_array(sql, "text", values, |sql, value| {
-        sql.push_str("convert_from('\\x");
-        sql.push_str(&hex::encode(value.as_bytes()));
-        sql.push_str("'::bytea,'UTF8')");
-    });
-}
-
-fn read_admission(row: &PgRow) -> Result<Admission, StoreError> {
-    let cap_and_rest = |cap: &str, rest: &str| -> Result<Option<(i64, i64)>, sqlx::Error> {
-        Ok(row.try_get::<Option<i64>, _>(cap)?.zip(row.try_get::<Option<i64>, _>(rest)?))
-    };
-    let headroom = Headroom {
-        minute_resets_in_ms: row.try_get::<Option<i64>, _>("minute_resets_in_ms")?.unwrap_or(0),
-        requests: cap_and_rest("limit_requests", "remaining_requests")?,
-        tokens: cap_and_rest("limit_tokens", "remaining_tokens")?,
-        day_tokens: row.try_get("remaining_day_tokens")?,
-        month_tokens: row.try_get("remaining_month_tokens")?,
-    };
-    let Some(code) = row.try_get::<Option<String>, _>("denial_code")? else {
-        return Ok(Admission::Admitted {
-            at: read_time(row.try_get("admitted_us")?)?,
-            output_tokens: row.try_get("output_tokens")?,
-            headroom,
-        });
-    };
-    let Some(tier) = row.try_get::<Option<i16>, _>("denial_tier")? else {
-        return Ok(Admission::Refused { code });
-    };
-    Ok(Admission::Denied(Denial {
-        code,
-        tier: if tier == 1 { Tier::Project } else { Tier::Key },
-        cap: row.try_get("denial_cap")?,
-        used: row.try_get("denial_used")?,
-        held: row.try_get("denial_held")?,
-        resets_at: row.try_get::<Option<i64>, _>("resets_us")?.map(read_time).transpose()?,
-        retry_after_seconds: row.try_get("retry_after_seconds")?,
-        headroom,
-    }))
-}
-
-fn read_time(microseconds: i64) -> Result<OffsetDateTime, StoreError> {
-    OffsetDateTime::from_unix_timestamp_nanos(i128::from(microseconds) * 1000)
-        .map_err(|error| StoreError::from(sqlx::Error::Decode(Box::new(error))))
 }

@@ -19,6 +19,7 @@ pub struct Store {
     pool: PgPool,
     beat: PgPool,
     options: PgConnectOptions,
+    acquire_timeout: Duration,
     schema: Arc<str>,
     pooler: Pooler,
 }
@@ -83,9 +84,15 @@ impl Store {
             pool: pool(size),
             beat: pool(1),
             options: options.clone(),
+            acquire_timeout: config.acquire_timeout,
             schema: Arc::from(config.schema.as_str()),
             pooler: config.pooler,
         })
+    }
+
+    /// How a connection apart from the pool is made, and how long that may take.
+    pub(crate) fn connect_options(&self) -> (PgConnectOptions, Duration) {
+        (self.options.clone(), self.acquire_timeout)
     }
 
     pub(crate) fn pool(&self) -> &PgPool {
@@ -94,6 +101,12 @@ impl Store {
 
     pub(crate) fn beat_pool(&self) -> &PgPool {
         &self.beat
+    }
+
+    /// How long a free connection is waited for (`DB_ACQUIRE_TIMEOUT`).
+    #[must_use]
+    pub fn acquire_timeout(&self) -> Duration {
+        self.acquire_timeout
     }
 
     /// The schema of this installation.

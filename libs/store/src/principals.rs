@@ -31,6 +31,8 @@ pub struct Principal {
     pub expires_in_seconds: Option<i64>,
     /// The projects a person's key is granted to.
     pub granted: Vec<ProjectId>,
+    /// Whether it has limits of its own, beside those of its project.
+    pub has_limits: bool,
 }
 
 /// The person a key belongs to.
@@ -54,8 +56,8 @@ impl Store {
             r#"SELECT api_key_id AS "api_key_id!", kind AS "kind!", name AS "name!", owner_user_id, owner_role,
                       owner_active, project_id, default_project_id, scopes AS "scopes!", allowed_routes,
                       revoked AS "revoked!", expired AS "expired!", expires_in_seconds,
-                      granted_projects AS "granted_projects!"
-                 FROM find_principal_v1($1)"#,
+                      granted_projects AS "granted_projects!", has_limits AS "has_limits!"
+                 FROM find_principal_v2($1)"#,
             hash.as_bytes().as_slice()
         )
         .fetch_optional(self.pool())
@@ -81,6 +83,7 @@ impl Store {
             expired: row.expired,
             expires_in_seconds: row.expires_in_seconds,
             granted: row.granted_projects.into_iter().map(ProjectId).collect(),
+            has_limits: row.has_limits,
         }))
     }
 }

@@ -27,6 +27,8 @@ pub struct ProjectRouting {
     pub enforcement: Enforcement,
     /// Whether any cost cap is set.
     pub has_cost_budget: bool,
+    /// Whether any limit is set.
+    pub has_limits: bool,
     /// Retrieval settings (JSON).
     pub retrieval: serde_json::Value,
     /// Its routes by name.
@@ -74,7 +76,9 @@ impl Store {
     pub async fn find_project_routing(&self, project: ProjectId) -> Result<Option<ProjectRouting>, StoreError> {
         let row = sqlx::query!(
             r#"SELECT p.name, p.default_route_id, p.system_prompt, p.strict_models, p.allow_unpriced, p.enforcement,
-                      (p.cost_per_day > 0 OR p.cost_per_month > 0) AS "has_cost_budget!", p.retrieval,
+                      (p.cost_per_day > 0 OR p.cost_per_month > 0) AS "has_cost_budget!",
+                      greatest(p.requests_per_minute, p.tokens_per_minute, p.tokens_per_day, p.tokens_per_month,
+                               p.cost_per_day, p.cost_per_month, p.concurrent_requests) > 0 AS "has_limits!", p.retrieval,
                       (SELECT s.id FROM document_stores s
                         WHERE s.id = p.store_id
                           AND (s.project_id = p.id
@@ -97,6 +101,7 @@ impl Store {
             // A word this build does not know can only be a stricter one.
             enforcement: Enforcement::parse(&row.enforcement).unwrap_or(Enforcement::Hard),
             has_cost_budget: row.has_cost_budget,
+            has_limits: row.has_limits,
             retrieval: row.retrieval,
             routes: self.list_routes_with_targets(project).await?,
         }))

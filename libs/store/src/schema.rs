@@ -40,6 +40,8 @@ pub const MIGRATIONS: &[Migration] = migrations! {
     7 "0007_ledger.sql",
     8 "0008_admit.sql",
     9 "0009_settle.sql",
+    10 "0010_ledger_calls.sql",
+    11 "0011_settle_calls.sql",
 };
 
 const GRANTS: &str = include_str!("grants.sql");

@@ -8,6 +8,7 @@ mod database;
 mod http;
 mod private_server;
 mod stack;
+mod standing;
 mod wait;
 
 pub use database::{database, postgres_program, unmigrated_database};
@@ -15,5 +16,6 @@ pub use domain::{ApiKey, ApiKeyId, InstanceId, NanoUsd, Price, ProjectId, Reques
 pub use http::http_client;
 pub use private_server::PrivateServer;
 pub use stack::{Admin, Builder, Process, Project, Role, Stack};
+pub use standing::standing;
 pub use store::testing::{LoggedCall, RoleName, TestDatabase, TierTotals};
 pub use wait::{DEADLINE, eventually, until};

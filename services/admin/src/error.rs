@@ -96,7 +96,10 @@ impl From<StoreError> for ApiError {
             StoreError::Referenced { .. } => Self::Referenced,
             StoreError::Conflict => Self::Changed,
             StoreError::Invalid { constraint } => Self::Invalid(format!("a value is not allowed ({constraint})")),
-            StoreError::Unavailable { .. } | StoreError::Timeout { .. } => Self::Unavailable(error),
+            StoreError::EpochChanged
+            | StoreError::InstanceLost
+            | StoreError::Unavailable { .. }
+            | StoreError::Timeout { .. } => Self::Unavailable(error),
             StoreError::Unexpected { .. } => Self::internal(error),
         }
     }

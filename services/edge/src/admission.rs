@@ -5,14 +5,14 @@ mod denials;
 mod headers;
 mod tags;
 
-use std::time::{Duration, Instant};
+use std::borrow::Cow;
+use std::time::Instant;
 
 use domain::{ConnectionId, NanoUsd, PriceSnapshot, ProviderType, RequestId};
 use http::{HeaderMap, HeaderName, HeaderValue};
-use ledger::{Ending, OpenCall, Outcome};
+use ledger::{Ending, OpenCall, Outcome, Overruling};
 use providers::{Charge, Connection, UpstreamError, Usage};
 use store::ledger::{Ask, Denial, Headroom};
-use tokio::time::timeout;
 
 use crate::auth::Caller;
 use crate::catalog::Target;
@@ -29,9 +29,6 @@ pub(crate) const DEFAULT_OUTPUT: i64 = 4096;
 /// Above what any model gives; larger bounds only say that there is to be none.
 pub(crate) const LARGEST_OUTPUT: i64 = 10_000_000;
 
-/// The database's own limits end a statement long before this; a connection that has gone silent does not.
-const PATIENCE: Duration = Duration::from_secs(10);
-
 const MODEL: HeaderName = HeaderName::from_static("x-ragmux-model");
 
 /// What a call wants to reserve.
@@ -39,6 +36,8 @@ pub(crate) struct Claim<'a> {
     pub(crate) request: RequestId,
     pub(crate) accepted: Instant,
     pub(crate) caller: &'a Caller,
+    /// Whether the project has any limit.
+    pub(crate) has_limits: bool,
     pub(crate) operation: &'static str,
     pub(crate) route: Option<&'a str>,
     /// The model that is paid.
@@ -124,7 +123,12 @@ pub(crate) async fn admit(edge: &Edge, claim: Claim<'_>) -> Result<Admitted, Fai
         details: details.to_string(),
     };
     let asking = edge.denials.asking();
-    let outcome = timeout(PATIENCE, edge.ledger.admit(ask)).await.map_err(|_| EdgeError::Unavailable(None))?;
+    // Where nothing limits a call there is nothing to wait for: its row is written meanwhile.
+    let outcome = if claim.has_limits || claim.caller.has_limits() {
+        edge.ledger.admit(ask).await
+    } else {
+        edge.ledger.admit_unlimited(ask).await
+    };
     match outcome? {
         Outcome::Open(mut call) => {
             let headers = claim.headers(call.headroom());
@@ -138,17 +142,7 @@ pub(crate) async fn admit(edge: &Edge, claim: Claim<'_>) -> Result<Admitted, Fai
             edge.denials.remember(asking, project, key, &denial);
             Err(denied(&claim, denial))
         }
-        Outcome::Refused { code } => {
-            // The database knows something newer of this key than was kept here.
-            edge.principals.key_changed(key);
-            Err(match code.as_str() {
-                "key_revoked" => EdgeError::KeyState(KeyState::Revoked),
-                "key_expired" => EdgeError::KeyState(KeyState::Expired),
-                "key_owner_inactive" => EdgeError::KeyState(KeyState::OwnerInactive),
-                _ => EdgeError::ProjectNotGranted,
-            }
-            .into())
-        }
+        Outcome::Refused { code } => Err(refused(edge, claim.caller, &code).into()),
     }
 }
 
@@ -156,6 +150,56 @@ pub(crate) async fn admit(edge: &Edge, claim: Claim<'_>) -> Result<Admitted, Fai
 fn denied(claim: &Claim<'_>, denial: Denial) -> Failure {
     let headers = claim.headers(&denial.headroom);
     Failure::with(EdgeError::Denied(Box::new(denial)), headers)
+}
+
+/// What a caller is told whose key the database refuses.
+fn refused(edge: &Edge, caller: &Caller, code: &str) -> EdgeError {
+    // The database knows something newer of this key than was kept here.
+    edge.principals.key_changed(caller.key());
+    match code {
+        "key_revoked" => EdgeError::KeyState(KeyState::Revoked),
+        "key_expired" => EdgeError::KeyState(KeyState::Expired),
+        "key_owner_inactive" => EdgeError::KeyState(KeyState::OwnerInactive),
+        _ => EdgeError::ProjectNotGranted,
+    }
+}
+
+/// What ends a call from our side before the first byte of its answer.
+pub(crate) enum Interruption {
+    /// This process is ending.
+    Stop,
+    /// The call was begun without waiting for its admission, and may not run after all.
+    Overruled(Overruling),
+}
+
+/// Waits for what ends a call before its first byte.
+pub(crate) async fn interrupted(edge: &Edge, call: &mut OpenCall) -> Interruption {
+    tokio::select! {
+        biased;
+        overruling = call.overruled() => Interruption::Overruled(overruling),
+        () = edge.cut.ordered() => Interruption::Stop,
+    }
+}
+
+/// Settles a call that was ended so, and says what its client is told.
+pub(crate) fn settle_interrupted(
+    edge: &Edge,
+    caller: &Caller,
+    call: OpenCall,
+    interruption: Interruption,
+) -> EdgeError {
+    let error = match interruption {
+        Interruption::Stop => return settle_cut(call),
+        Interruption::Overruled(Overruling::Denied(denial)) => EdgeError::Denied(Box::new(denial)),
+        Interruption::Overruled(Overruling::Refused(code)) => refused(edge, caller, &code),
+    };
+    let (status, code) = {
+        let face = error.face();
+        (face.status.as_u16(), face.code.map(Cow::into_owned))
+    };
+    // It was sent: the provider may bill the prompt.
+    call.finish(Ending::Cut, status, code.as_deref());
+    error
 }
 
 /// Settles a call that failed before the first byte of an answer.

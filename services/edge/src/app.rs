@@ -84,7 +84,8 @@ impl App {
         if let Some(warning) = vault.warning() {
             tracing::warn!("{warning}");
         }
-        let store = Store::new(&settings.database, "ragmux edge").context("DATABASE_URL cannot be used")?;
+        let store = Store::new(&settings.database.keeping(ledger::CONNECTIONS), "ragmux edge")
+            .context("DATABASE_URL cannot be used")?;
         let providers = Providers::new(http_options(&settings))?;
         let health = Health::new(schema::expected());
         let addresses = BTreeMap::from([
@@ -160,7 +161,7 @@ impl Parts<'_> {
         let key_ids = vault.key_ids().iter().map(ToString::to_string).collect();
         let identity = Identity { service: self.process.service, addresses, key_ids };
         let membership = Membership::join(store.clone(), self.health.clone(), identity, stop).await?;
-        let (ledger, ledger_tasks) = Ledger::start(store, membership.ids());
+        let (ledger, ledger_tasks) = Ledger::start(store, &membership.standing(), self.settings.orphan_after.0);
 
         let opener = vault.clone();
         let open = Arc::new(move |target: &_| open_credential(&opener, target).map_err(|_| CredentialUnreadable));

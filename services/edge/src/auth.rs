@@ -30,6 +30,11 @@ impl Caller {
         self.known.principal.key
     }
 
+    /// Whether the key has limits of its own.
+    pub(crate) fn has_limits(&self) -> bool {
+        self.known.principal.has_limits
+    }
+
     /// Whether the key may call a route of this name.
     pub(crate) fn may_call(&self, route: &str) -> bool {
         let allowed = self.known.principal.allowed_routes.as_ref();
@@ -129,6 +134,7 @@ mod tests {
                 expired: false,
                 expires_in_seconds: None,
                 granted: grants.iter().map(|(id, _)| ProjectId(*id)).collect(),
+                has_limits: false,
             },
             grants: grants.iter().map(|(id, name)| (ProjectId(*id), (*name).to_owned())).collect(),
         }

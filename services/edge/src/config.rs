@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use config::{Database, Env, Logging, PrivateUpstreams, SecretKey, Shutdown, Size};
+use config::{Database, Env, Logging, OrphanAfter, PrivateUpstreams, SecretKey, Shutdown, Size};
 
 use crate::cors::CorsOrigins;
 
@@ -35,6 +35,8 @@ pub struct Settings {
     /// `STREAM_COMMIT_AFTER`: after how long a stream's status is sent although the provider has said nothing yet;
     /// zero for never.
     pub stream_commit_after: Duration,
+    /// `LEDGER_ORPHAN_AFTER`: after how long without a beat another process is given up.
+    pub orphan_after: OrphanAfter,
     /// Which addresses connections may lead to.
     pub private_upstreams: PrivateUpstreams,
     /// `CORS_ORIGINS`: the web pages that may call.
@@ -61,6 +63,7 @@ impl runtime::Settings for Settings {
             stream_max_duration: env.duration("STREAM_MAX_DURATION", 30 * MINUTE, SECOND..=24 * HOUR),
             stream_max_bytes: env.mebibytes("STREAM_MAX_BYTES_MB", 256, 1..=65_536),
             stream_commit_after: env.duration("STREAM_COMMIT_AFTER", 15 * SECOND, Duration::ZERO..=HOUR),
+            orphan_after: OrphanAfter::read(env),
             private_upstreams: PrivateUpstreams::read(env),
             cors_origins: CorsOrigins::read(env),
             upstream_idle: 5 * MINUTE,

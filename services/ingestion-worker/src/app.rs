@@ -50,7 +50,7 @@ pub async fn run(process: Process, config: Config) -> anyhow::Result<()> {
     let serving = listener.serve(health.http_probes(), Limits::default());
     let serving_grpc = grpc.serve(routes.into_axum_router(), Limits::default());
 
-    let store = Store::new(&config.database, "ragmux ingestion-worker")?;
+    let store = Store::new(&config.database.keeping(ledger::CONNECTIONS), "ragmux ingestion-worker")?;
     wait_for_schema(&store, &health, &process.stop).await?;
     let vault = open_vault(&config, &store, &process.stop).await?;
     let providers = Providers::new(http_options(&config)).context("the HTTP client cannot be set up")?;
@@ -60,7 +60,7 @@ pub async fn run(process: Process, config: Config) -> anyhow::Result<()> {
         key_ids: vault.key_ids().iter().map(ToString::to_string).collect(),
     };
     let member = Membership::join(store.clone(), health.clone(), identity, &process.stop).await?;
-    let (ledger, ledger_tasks) = Ledger::start(&store, member.ids());
+    let (ledger, ledger_tasks) = Ledger::start(&store, &member.standing(), config.orphan_after.0);
     let workshop = Arc::new(Workshop {
         store: store.clone(),
         providers,

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use ::config::{Choice, Database, Env, Logging, PrivateUpstreams, SecretKey, Shutdown};
+use ::config::{Choice, Database, Env, Logging, OrphanAfter, PrivateUpstreams, SecretKey, Shutdown};
 use extract::protocol::SandboxPolicy;
 
 /// All settings of the service.
@@ -35,6 +35,8 @@ pub struct Config {
     pub sandbox: SandboxPolicy,
     /// `UPSTREAM_TIMEOUT`: how long an embedding provider may take to answer.
     pub upstream_timeout: Duration,
+    /// `LEDGER_ORPHAN_AFTER`: after how long without a beat another process is given up.
+    pub orphan_after: OrphanAfter,
     /// Which addresses providers may be at.
     pub private_upstreams: PrivateUpstreams,
 }
@@ -76,6 +78,7 @@ impl runtime::Settings for Config {
                 Duration::from_secs(300),
                 Duration::from_secs(1)..=Duration::from_secs(3600),
             ),
+            orphan_after: OrphanAfter::read(env),
             private_upstreams: PrivateUpstreams::read(env),
         }
     }

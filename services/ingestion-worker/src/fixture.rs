@@ -11,7 +11,6 @@ use providers::{AddressPolicy, HttpOptions, Providers};
 use store::Store;
 use store::queue::{Claim, ClaimRequest};
 use testkit::{RoleName, TestDatabase};
-use tokio::sync::watch;
 use vault::Vault;
 
 use crate::job::Workshop;
@@ -38,7 +37,8 @@ impl Fixture {
         let documents = database.insert_document_store(project, embedding, width).await?;
         let document = database.insert_document(documents, "a.txt").await?;
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let (ledger, ledger_tasks) = Ledger::start(&store, watch::channel(InstanceId::new()).1);
+        let (ledger, ledger_tasks) =
+            Ledger::start(&store, &testkit::standing(InstanceId::new()), Duration::from_secs(60));
         let addresses = AddressPolicy::new(true, []);
         let workshop = Arc::new(Workshop {
             store: store.clone(),

@@ -1,9 +1,10 @@
 //! How many calls a second can be admitted and settled through one hot key.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use store::Store;
-use store::ledger::{Admission, Ask, Entry, Settlement};
+use store::ledger::{Admission, Ask, Entry, OpenCallRow, Settlement};
 use testkit::{ApiKeyId, InstanceId, NanoUsd, Price, ProjectId, RequestId, RoleName};
 use tokio::sync::mpsc;
 
@@ -52,21 +53,24 @@ pub(super) async fn run(bed: &Bed) -> anyhow::Result<Vec<Figure>> {
 /// What each statement takes when nothing else is under way, for batches of a few sizes.
 async fn alone(store: &Store, hot: (ProjectId, ApiKeyId), length: Duration) -> anyhow::Result<Vec<Figure>> {
     let mut figures = Vec::new();
+    let (mut link, instance) = (store.ledger_link(), InstanceId::new());
+    let epoch = link.reassert(instance, &[]).await?;
     for size in [1, 16, ADMITTED] {
         let (mut admitted, mut settled, mut flushed) = (Vec::new(), Vec::new(), Vec::new());
         let begun = Instant::now();
         while begun.elapsed() < length {
             let asks: Vec<Ask> = (0..size).map(|_| ask(hot)).collect();
-            let settlements: Vec<Settlement> = asks.iter().map(|ask| settlement(ask.request)).collect();
             let asked = Instant::now();
-            let answers = store.admit(InstanceId::new(), &asks).await?;
+            let answers = link.admit(instance, epoch, false, &asks.iter().collect::<Vec<_>>()).await?;
             admitted.push(asked.elapsed().as_secs_f64());
-            anyhow::ensure!(answers.len() == size, "{} answers to {size} asks", answers.len());
+            let settlements = asks.into_iter().zip(answers).map(|(ask, answer)| Ok(settlement(row(ask, &answer)?)));
+            let settlements: Vec<Settlement> = settlements.collect::<anyhow::Result<_>>()?;
+            anyhow::ensure!(settlements.len() == size, "{} answers to {size} asks", settlements.len());
             let asked = Instant::now();
-            store.settle(&settlements).await?;
+            link.settle(instance, &settlements).await?;
             settled.push(asked.elapsed().as_secs_f64());
             let asked = Instant::now();
-            store.flush().await?;
+            link.flush().await?;
             flushed.push(asked.elapsed().as_secs_f64());
         }
         let p50 = |seconds: Vec<f64>| Samples::new(seconds).percentile(0.5) * 1e6;
@@ -76,6 +80,7 @@ async fn alone(store: &Store, hot: (ProjectId, ApiKeyId), length: Duration) -> a
                 .with("flush", Unit::Micros, p50(flushed)),
         );
     }
+    link.close().await;
     Ok(figures)
 }
 
@@ -106,35 +111,39 @@ pub(super) async fn pump(
     length: Duration,
     pace: Pace,
 ) -> anyhow::Result<Pumped> {
-    let (sender, mut receiver) = mpsc::channel::<RequestId>(IN_FLIGHT);
+    let (sender, mut receiver) = mpsc::channel::<OpenCallRow>(IN_FLIGHT);
     let begun = Instant::now();
+    let instance = InstanceId::new();
+    let mut admitting = store.ledger_link();
+    let epoch = admitting.reassert(instance, &[]).await?;
     let admit = async move {
-        let instance = InstanceId::new();
         let mut waits = Vec::new();
         while begun.elapsed() < length {
             // Room for all of them first: nothing is admitted that could not be settled.
             let permits = sender.reserve_many(pace.admitted).await?;
             let asks: Vec<Ask> = (0..pace.admitted).map(|_| ask(hot)).collect();
             let asked = Instant::now();
-            let answers = store.admit(instance, &asks).await?;
+            let answers = admitting.admit(instance, epoch, false, &asks.iter().collect::<Vec<_>>()).await?;
             waits.push(asked.elapsed().as_secs_f64());
-            for ((permit, ask), answer) in permits.zip(&asks).zip(answers) {
-                anyhow::ensure!(matches!(answer, Admission::Admitted { .. }), "not admitted: {answer:?}");
-                permit.send(ask.request);
+            for ((permit, ask), answer) in permits.zip(asks).zip(answers) {
+                permit.send(row(ask, &answer)?);
             }
             tokio::time::sleep_until((asked + pace.every).into()).await;
         }
+        admitting.close().await;
         Ok::<_, anyhow::Error>(Samples::new(waits))
     };
+    let mut settling = store.ledger_link();
     let settle = async {
         let (mut count, mut batch) = (0, Vec::new());
         while receiver.recv_many(&mut batch, SETTLED).await > 0 {
             let settlements: Vec<Settlement> = batch.drain(..).map(settlement).collect();
-            let settled = store.settle(&settlements).await?.len();
+            let settled = settling.settle(instance, &settlements).await?.len();
             anyhow::ensure!(settled == settlements.len(), "{settled} of {} were settled", settlements.len());
-            store.flush().await?;
+            settling.flush().await?;
             count += settled;
         }
+        settling.close().await;
         Ok::<_, anyhow::Error>(count)
     };
     let (waits, count) = tokio::try_join!(admit, settle)?;
@@ -158,8 +167,14 @@ fn ask((project, key): (ProjectId, ApiKeyId)) -> Ask {
     }
 }
 
+/// The row of an ask that was admitted.
+fn row(ask: Ask, answer: &Admission) -> anyhow::Result<OpenCallRow> {
+    let Admission::Admitted { at, output_tokens, .. } = answer else { anyhow::bail!("not admitted: {answer:?}") };
+    Ok(OpenCallRow::held(Arc::new(ask), Some(*at), *output_tokens))
+}
+
 /// What an edge hands in for it.
-fn settlement(request: RequestId) -> Settlement {
+fn settlement(call: OpenCallRow) -> Settlement {
     let entry = Entry {
         model: Some("gpt-4o-mini".to_owned()),
         status: 200,
@@ -171,5 +186,5 @@ fn settlement(request: RequestId) -> Settlement {
         attempts: 1,
         ..Entry::default()
     };
-    Settlement { request, counts: true, tokens: 198, cost: NanoUsd(97_200), entry }
+    Settlement { call, counts: true, tokens: 198, cost: NanoUsd(97_200), entry }
 }

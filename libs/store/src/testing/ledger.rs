@@ -170,15 +170,13 @@ impl TestDatabase {
         Ok(rows)
     }
 
-    /// Reads the totals of a project, all of one moment.
+    /// Reads the totals of a project.
     ///
     /// # Errors
     /// When the server cannot be reached.
     pub async fn tier_totals(&self, project: ProjectId) -> anyhow::Result<TierTotals> {
-        type Five = (i64, i64, i64, i64, i64);
         let pool = self.superuser_pool().await?;
-        let mut transaction = pool.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
-        let row: Five = sqlx::query_as(
+        let row: (i64, i64, i64, i64, i64) = sqlx::query_as(
             "SELECT coalesce(sum(open_calls), 0)::bigint, coalesce(sum(day_requests_used), 0)::bigint,
                     coalesce(sum(day_tokens_used + day_tokens_excess), 0)::bigint,
                     coalesce(sum(day_tokens_held), 0)::bigint,
@@ -186,18 +184,17 @@ impl TestDatabase {
                FROM tier_state WHERE tier = 1 AND id = $1",
         )
         .bind(project.0)
-        .fetch_one(&mut *transaction)
+        .fetch_one(&pool)
         .await?;
-        let log: Five = sqlx::query_as(
+        let log: (i64, i64, i64, i64, i64) = sqlx::query_as(
             "SELECT coalesce(sum(charged_requests), 0)::bigint, coalesce(sum(charged_tokens), 0)::bigint,
                     coalesce(sum(charged_cost), 0)::bigint, count(*),
                     (SELECT count(*) FROM requests_open WHERE project_id = $1)
                FROM request_logs WHERE project_id = $1",
         )
         .bind(project.0)
-        .fetch_one(&mut *transaction)
+        .fetch_one(&pool)
         .await?;
-        transaction.commit().await?;
         pool.close().await;
         Ok(TierTotals {
             open_calls: row.0,

@@ -1,19 +1,23 @@
 //! The ledger's functions on a real server, through the edge's role.
 
-use domain::{ApiKeyId, InstanceId, NanoUsd, Price, ProjectId, RequestId, Tier};
-use sqlx::PgPool;
-use store::ledger::{Admission, Ask, Denial, Entry, Settlement};
+use domain::{ApiKeyId, NanoUsd, Price, ProjectId, RequestId, Tier};
+use sqlx::{Acquire, PgPool};
+use store::ledger::{Admission, Ask, Denial, Entry};
 use store::testing::{RoleName, TestDatabase};
+use tokio::sync::Mutex;
 
-struct Fixture {
-    database: TestDatabase,
-    pool: PgPool,
-    store: store::Store,
-    project: ProjectId,
-    project_key: ApiKeyId,
+use crate::books::Books;
+
+pub(crate) struct Fixture {
+    pub(crate) database: TestDatabase,
+    pub(crate) pool: PgPool,
+    pub(crate) store: store::Store,
+    pub(crate) books: Mutex<Books>,
+    pub(crate) project: ProjectId,
+    pub(crate) project_key: ApiKeyId,
 }
 
-async fn fixture(limits: &str) -> anyhow::Result<Fixture> {
+pub(crate) async fn fixture(limits: &str) -> anyhow::Result<Fixture> {
     let database = testkit::database().await?;
     let pool = database.superuser_pool().await?;
     let store = database.store(RoleName::Edge)?;
@@ -25,13 +29,14 @@ async fn fixture(limits: &str) -> anyhow::Result<Fixture> {
     .bind(project)
     .fetch_one(&pool)
     .await?;
-    let fixture = Fixture { database, pool, store, project: ProjectId(project), project_key: ApiKeyId(key) };
+    let books = Mutex::new(Books::open(&store).await?);
+    let fixture = Fixture { database, pool, store, books, project: ProjectId(project), project_key: ApiKeyId(key) };
     fixture.limit("projects", project, limits).await?;
     Ok(fixture)
 }
 
 impl Fixture {
-    async fn limit(&self, table: &str, id: i64, limits: &str) -> anyhow::Result<()> {
+    pub(crate) async fn limit(&self, table: &str, id: i64, limits: &str) -> anyhow::Result<()> {
         if !limits.is_empty() {
             let sql = format!("UPDATE {table} SET {limits} WHERE id = {id}");
             sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&self.pool).await?;
@@ -39,7 +44,7 @@ impl Fixture {
         Ok(())
     }
 
-    async fn user_key(&self, limits: &str) -> anyhow::Result<ApiKeyId> {
+    pub(crate) async fn user_key(&self, limits: &str) -> anyhow::Result<ApiKeyId> {
         let user: i64 = sqlx::query_scalar("INSERT INTO users (username, role) VALUES ('u', 'viewer') RETURNING id")
             .fetch_one(&self.pool)
             .await?;
@@ -59,7 +64,7 @@ impl Fixture {
         Ok(ApiKeyId(key))
     }
 
-    fn ask(&self, key: Option<ApiKeyId>, prompt: i64, output: i64) -> Ask {
+    pub(crate) fn ask(&self, key: Option<ApiKeyId>, prompt: i64, output: i64) -> Ask {
         Ask {
             request: RequestId::new(),
             project: self.project,
@@ -74,25 +79,23 @@ impl Fixture {
         }
     }
 
-    async fn admit(&self, asks: &[Ask]) -> anyhow::Result<Vec<Admission>> {
-        Ok(self.store.admit(InstanceId::new(), asks).await?)
+    pub(crate) async fn admit(&self, asks: &[Ask]) -> anyhow::Result<Vec<Admission>> {
+        Ok(self.books.lock().await.admit(asks).await?)
     }
 
-    async fn settle(&self, request: RequestId, tokens: i64, cost: i64) -> anyhow::Result<Vec<RequestId>> {
-        let entry = Entry { status: 200, ..Entry::default() };
-        let settlement = Settlement { request, counts: true, tokens, cost: NanoUsd(cost), entry };
-        Ok(self.store.settle(&[settlement]).await?)
+    pub(crate) async fn settle(&self, request: RequestId, tokens: i64, cost: i64) -> anyhow::Result<Vec<RequestId>> {
+        Ok(self.books.lock().await.settle(request, tokens, cost).await?)
     }
 }
 
-fn granted(admission: &Admission) -> i64 {
+pub(crate) fn granted(admission: &Admission) -> i64 {
     match admission {
         Admission::Admitted { output_tokens, .. } => *output_tokens,
         other => panic!("not admitted: {other:?}"),
     }
 }
 
-fn denial(admission: &Admission) -> &Denial {
+pub(crate) fn denial(admission: &Admission) -> &Denial {
     match admission {
         Admission::Denied(denial) => denial,
         other => panic!("not denied: {other:?}"),
@@ -122,11 +125,11 @@ async fn the_third_request_of_a_minute_is_denied_with_what_the_answer_needs() ->
 async fn three_sessions_on_a_fresh_window_never_exceed_a_cap() -> anyhow::Result<()> {
     let fixture = fixture("tokens_per_day = 10000, tokens_per_month = 10000").await?;
     let one = || async {
-        let store = fixture.database.store(RoleName::Edge)?;
+        let mut books = Books::open(&fixture.store).await?;
         let mut admitted = 0;
         for _ in 0..40 {
             let ask = Ask { min_output: 100, ..fixture.ask(None, 100, 100) };
-            let answers = store.admit(InstanceId::new(), &[ask]).await?;
+            let answers = books.admit(&[ask]).await?;
             admitted += i64::from(answers.iter().any(|answer| matches!(answer, Admission::Admitted { .. })));
         }
         anyhow::Ok(admitted)
@@ -212,7 +215,7 @@ async fn settling_moves_held_to_used_and_is_idempotent() -> anyhow::Result<()> {
     fixture.admit(std::slice::from_ref(&ask)).await?;
     assert_eq!(fixture.settle(ask.request, 450, 9).await?, [ask.request]);
     assert!(fixture.settle(ask.request, 450, 9).await?.is_empty());
-    fixture.store.flush().await?;
+    fixture.books.lock().await.link.flush().await?;
     let totals = fixture.database.tier_totals(fixture.project).await?;
     assert_eq!((totals.day_tokens, totals.day_tokens_held, totals.open_calls), (450, 0, 0));
     assert_eq!((totals.logged_tokens, totals.logged_cost, totals.log_rows), (450, 9, 1));
@@ -276,16 +279,21 @@ async fn the_commit_of_both_calls_waits_for_no_disk() -> anyhow::Result<()> {
     let fixture = fixture("").await?;
     let mut transaction = fixture.pool.begin().await?;
     let project = fixture.project.0;
-    let admit = format!(
-        "SELECT admit_v1(gen_random_uuid(), ARRAY[gen_random_uuid()], ARRAY[{project}], ARRAY[NULL]::bigint[],
-                         ARRAY[1], ARRAY[64], ARRAY[64], ARRAY[0], ARRAY[0], ARRAY[0], ARRAY['{{}}'])"
-    );
-    let setting = |sql: String| sqlx::raw_sql(sqlx::AssertSqlSafe(sql));
-    setting(admit).execute(&mut *transaction).await?;
-    let value: String =
-        sqlx::query_scalar("SELECT current_setting('synchronous_commit')").fetch_one(&mut *transaction).await?;
-    assert_eq!(value, "off");
-    transaction.rollback().await?;
+    for call in [
+        format!(
+            "SELECT admit_v2(gen_random_uuid(), current_ledger_epoch(), false, ARRAY[gen_random_uuid()], '{{{project}}}',
+                             '{{NULL}}', '{{1}}', '{{64}}', '{{64}}', '{{0}}', '{{0}}', '{{0}}', '{{0}}', '[{{}}]')"
+        ),
+        "SELECT settle_v2(gen_random_uuid(), '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '[]')".to_owned(),
+    ] {
+        let mut savepoint = transaction.begin().await?;
+        sqlx::raw_sql("SET LOCAL synchronous_commit = on").execute(&mut *savepoint).await?;
+        sqlx::raw_sql(sqlx::AssertSqlSafe(call)).execute(&mut *savepoint).await?;
+        let value: String =
+            sqlx::query_scalar("SELECT current_setting('synchronous_commit')").fetch_one(&mut *savepoint).await?;
+        assert_eq!(value, "off");
+        savepoint.rollback().await?;
+    }
     Ok(())
 }
 
@@ -297,8 +305,7 @@ async fn hostile_text_reaches_the_log_unchanged() -> anyhow::Result<()> {
     fixture.admit(std::slice::from_ref(&ask)).await?;
     let text = "'; DROP TABLE projects; -- \\u0000 \u{1F600} \"\u{0000}";
     let entry = Entry { status: 200, model: Some(text.to_owned()), ..Entry::default() };
-    let settlement = Settlement { request: ask.request, counts: true, tokens: 1, cost: NanoUsd(0), entry };
-    fixture.store.settle(&[settlement]).await?;
+    fixture.books.lock().await.settle_as(ask.request, 1, 0, entry).await?;
     let (model, route): (String, String) =
         sqlx::query_as("SELECT model, route FROM request_logs").fetch_one(&fixture.pool).await?;
     assert_eq!((model, route), (text.replace('\0', ""), "a\\u0000".to_owned()));
@@ -318,9 +325,7 @@ async fn work_of_our_own_meets_budgets_but_no_rate_limit() -> anyhow::Result<()>
     let client = Ask { min_output: 20, ..fixture.ask(None, 20, 20) };
     assert_eq!(granted(&fixture.admit(std::slice::from_ref(&client)).await?[0]), 20, "no rate limit is used up");
     for ask in &asks[..2] {
-        let entry = Entry { status: 200, ..Entry::default() };
-        let settlement = Settlement { request: ask.request, counts: false, tokens: 250, cost: NanoUsd(0), entry };
-        fixture.store.settle(&[settlement]).await?;
+        fixture.settle(ask.request, 250, 0).await?;
     }
     fixture.settle(client.request, 30, 0).await?;
     let totals = fixture.database.tier_totals(fixture.project).await?;

@@ -8,7 +8,9 @@
 )]
 
 mod admission;
+mod books;
 mod contention;
+mod crashes;
 mod entities;
 mod queue;
 mod schema;

@@ -59,6 +59,8 @@ pub(crate) struct Project {
     pub(crate) enforcement: Enforcement,
     pub(crate) retrieval: RetrievalSettings,
     has_cost_budget: bool,
+    /// Whether any limit is set.
+    pub(crate) has_limits: bool,
     refuses_unpriced: bool,
     strict_models: bool,
     default_route: Option<RouteId>,
@@ -107,6 +109,7 @@ impl Project {
             enforcement: routing.enforcement,
             retrieval: RetrievalSettings::read(&routing.retrieval),
             has_cost_budget: routing.has_cost_budget,
+            has_limits: routing.has_limits,
             refuses_unpriced: routing.has_cost_budget && !routing.allow_unpriced,
             strict_models: routing.strict_models,
             default_route: routing.default_route,

@@ -25,6 +25,8 @@ async fn the_bound_goes_upstream_for_each_choice() -> anyhow::Result<()> {
     let world = World::with("enforcement = 'hard', tokens_per_day = 1000").await?;
     let edge = world.edge().await?;
     edge.chat(json!({ "max_tokens": 5000 })).send().await?;
+    // It held all there is until now.
+    world.logged(1).await?;
     edge.chat(json!({ "max_tokens": 40, "max_completion_tokens": 60, "n": 2 })).send().await?;
     let calls = world.upstream.log(0).calls;
     let bound = calls[0].body["max_tokens"].as_i64().unwrap();

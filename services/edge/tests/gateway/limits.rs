@@ -132,7 +132,7 @@ async fn a_persons_key_has_limits_of_its_own() -> anyhow::Result<()> {
 
 #[tokio::test]
 async fn a_revoked_key_admits_nothing_even_where_it_is_still_known() -> anyhow::Result<()> {
-    let world = World::new().await?;
+    let world = World::with("requests_per_minute = 1000").await?;
     let edge = world.edge().await?;
     assert_eq!(edge.chat(json!({})).send().await?.status(), 200);
     world.database.change_key(world.key_id, "revoked_at = clock_timestamp()").await?;

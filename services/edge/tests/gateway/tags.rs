@@ -1,6 +1,7 @@
 //! What clients say a call is for.
 
 use serde_json::{Value, json};
+use testkit::until;
 use upstream::{Behaviour, Wait};
 
 use crate::passages;
@@ -79,7 +80,11 @@ async fn a_call_in_flight_has_its_tags_already() -> anyhow::Result<()> {
     world.next_chat(Behaviour { hold: true, ..Behaviour::default() });
     let running = tokio::spawn(edge.chat(json!({})).header(TAGS, r#"{"team":"search"}"#).send());
     world.upstream_until(Wait { held: Some(1), ..Wait::default() }).await?;
-    assert_eq!(world.database.open_details(world.project).await?[0]["tags"], json!({ "team": "search" }));
+    until("its row is there", async || {
+        let details = world.database.open_details(world.project).await?;
+        Ok(details.first().is_some_and(|details| details["tags"] == json!({ "team": "search" })))
+    })
+    .await?;
     world.upstream.release(None);
     assert_eq!(running.await??.status(), 200);
     edge.stop().await

@@ -122,7 +122,7 @@ impl Edge {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let pairs = [
             ("DATABASE_URL", database_url),
-            ("DB_MAX_CONNS", "6"),
+            ("DB_MAX_CONNS", "9"),
             ("SECRET_KEY", SECRET_KEY),
             ("EDGE_LISTEN", "127.0.0.1:0"),
             ("HEALTH_GRPC_LISTEN", "127.0.0.1:0"),

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use super::prepare::{Ready, prepare};
 use super::relay::{Relay, connect};
-use crate::admission::{Tags, output, reported, settle_cut, settle_failed};
+use crate::admission::{Tags, interrupted, output, reported, settle_failed, settle_interrupted};
 use crate::auth::Caller;
 use crate::error::{EdgeError, Failure};
 use crate::routes::request_id::Arrival;
@@ -36,17 +36,27 @@ pub(crate) async fn create(
     let received = edge.bodies.read(request).await?;
     let request = ChatRequest::parse(&received).map_err(EdgeError::from)?;
     let ready = prepare(&edge, &caller, id, accepted, &received, &request, tags).await?;
-    if ready.upstream.stream { stream(edge, ready, received).await } else { whole(&edge, ready).await }
+    if ready.upstream.stream {
+        stream(edge, &caller, ready, received).await
+    } else {
+        whole(&edge, &caller, ready).await
+    }
 }
 
-async fn whole(edge: &Shared, ready: Ready) -> Result<Response, Failure> {
+async fn whole(edge: &Shared, caller: &Caller, ready: Ready) -> Result<Response, Failure> {
     let Ready { mut call, mut headers, connection, upstream, family, member, .. } = ready;
     let mut attempts = Attempts::until(tokio::time::Instant::now() + edge.call_limit);
     call.sent();
     let answer = tokio::select! {
         biased;
-        answer = edge.providers.chat(&connection, &upstream, &mut attempts) => answer,
-        () = edge.cut.ordered() => return Err(Failure::with(settle_cut(*call), headers)),
+        answer = edge.providers.chat(&connection, &upstream, &mut attempts) => Ok(answer),
+        interruption = interrupted(edge, &mut call) => Err(interruption),
+    };
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(interruption) => {
+            return Err(Failure::with(settle_interrupted(edge, caller, *call, interruption), headers));
+        }
     };
     note_attempts(&mut headers, &attempts);
     call.entry_mut().attempts = made(&attempts);
@@ -77,7 +87,7 @@ fn json(answer: ChatAnswer, headers: HeaderMap) -> Response {
     response
 }
 
-async fn stream(edge: Shared, ready: Ready, received: Bytes) -> Result<Response, Failure> {
+async fn stream(edge: Shared, caller: &Caller, ready: Ready, received: Bytes) -> Result<Response, Failure> {
     let Ready { id, mut call, mut headers, connection, upstream, family, .. } = ready;
     call.sent();
     let mut connecting = connect(&edge, connection, upstream, received);
@@ -91,8 +101,14 @@ async fn stream(edge: Shared, ready: Ready, received: Bytes) -> Result<Response,
         };
         tokio::select! {
             biased;
-            first = waited => first,
-            () = edge.cut.ordered() => return Err(Failure::with(settle_cut(*call), headers)),
+            first = waited => Ok(first),
+            interruption = interrupted(&edge, &mut call) => Err(interruption),
+        }
+    };
+    let first = match first {
+        Ok(first) => first,
+        Err(interruption) => {
+            return Err(Failure::with(settle_interrupted(&edge, caller, *call, interruption), headers));
         }
     };
     let relay = match first {

@@ -60,6 +60,7 @@ pub(super) async fn prepare(
         request: id,
         accepted,
         caller,
+        has_limits: project.has_limits,
         operation: "chat",
         route: Some(&route.name),
         model: Some(Model::of(target, &connection)),

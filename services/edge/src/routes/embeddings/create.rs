@@ -12,7 +12,7 @@ use providers::{Attempts, EmbeddingsRequest};
 use tokens::Family;
 use tokio::time::Instant;
 
-use crate::admission::{Admitted, Claim, Model, Tags, admit, reported, settle_cut, settle_failed};
+use crate::admission::{Admitted, Claim, Model, Tags, admit, interrupted, reported, settle_failed, settle_interrupted};
 use crate::auth::Caller;
 use crate::error::{EdgeError, Failure};
 use crate::routes::request_id::Arrival;
@@ -41,6 +41,7 @@ pub(crate) async fn create(
         request: id,
         accepted,
         caller: &caller,
+        has_limits: project.has_limits,
         operation: "embeddings",
         route: Some(&chosen.route.name),
         model: Some(Model::of(target, &connection)),
@@ -60,8 +61,14 @@ pub(crate) async fn create(
     call.sent();
     let answer = tokio::select! {
         biased;
-        answer = edge.providers.embeddings(&connection, &upstream, &mut attempts) => answer,
-        () = edge.cut.ordered() => return Err(Failure::with(settle_cut(*call), headers)),
+        answer = edge.providers.embeddings(&connection, &upstream, &mut attempts) => Ok(answer),
+        interruption = interrupted(&edge, &mut call) => Err(interruption),
+    };
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(interruption) => {
+            return Err(Failure::with(settle_interrupted(&edge, &caller, *call, interruption), headers));
+        }
     };
     call.entry_mut().attempts = i32::try_from(attempts.made()).unwrap_or(i32::MAX);
     let answer = match answer {

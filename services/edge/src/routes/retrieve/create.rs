@@ -76,6 +76,7 @@ pub(crate) async fn create(
         request: id,
         accepted,
         caller: &caller,
+        has_limits: project.has_limits,
         operation: "retrieve",
         route: None,
         model: embedding.map(|(provider, model)| Model { name: model, provider: *provider, connection: None }),

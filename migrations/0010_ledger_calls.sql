@@ -1,0 +1,672 @@
+-- Admission, settlement and the rules for crashes, as the services call them from here on. admit_v1 and settle_v1 stay for
+-- processes of the version before.
+
+-- A crash of PostgreSQL, and a promotion of a standby, empties this table and nothing else does: whoever finds another
+-- epoch than the one it knew has lost up to 0.6 s of asynchronous commits and puts its live calls back.
+CREATE UNLOGGED TABLE ledger_epoch (
+    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
+    epoch    uuid NOT NULL DEFAULT gen_random_uuid()
+);
+
+CREATE FUNCTION current_ledger_epoch() RETURNS uuid
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_epoch uuid;
+BEGIN
+    SELECT epoch INTO v_epoch FROM ledger_epoch;
+    IF NOT FOUND THEN
+        INSERT INTO ledger_epoch DEFAULT VALUES ON CONFLICT DO NOTHING;
+        SELECT epoch INTO STRICT v_epoch FROM ledger_epoch;
+    END IF;
+    RETURN v_epoch;
+END $$;
+
+-- Adds to a tier's running row, or to usage_counters for windows that have closed since; every number is a difference.
+-- The caller holds the tier's definition row. What was held in a closed window was dropped when it closed. Without a
+-- minute (work of our own) nothing is added to the minute.
+CREATE FUNCTION add_to_tier(
+    p_tier smallint, p_id bigint, p_minute timestamptz, p_day timestamptz, p_month timestamptz,
+    p_calls bigint, p_requests_held bigint, p_tokens_held bigint, p_cost_held bigint, p_requests bigint,
+    p_tokens bigint, p_cost bigint, p_tokens_excess bigint, p_cost_excess bigint
+) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_row        tier_state;
+    v_updates    integer;
+    v_generation bigint;
+    v_minute     timestamptz;
+    v_day        timestamptz;
+    v_month      timestamptz;
+BEGIN
+    UPDATE tier_state s SET
+        updates = s.updates + 1,
+        open_calls = s.open_calls + p_calls,
+        minute_requests_held = s.minute_requests_held + CASE WHEN s.minute_start = p_minute THEN p_requests_held ELSE 0 END,
+        minute_requests_used = s.minute_requests_used + CASE WHEN s.minute_start = p_minute THEN p_requests ELSE 0 END,
+        minute_tokens_held = s.minute_tokens_held + CASE WHEN s.minute_start = p_minute THEN p_tokens_held ELSE 0 END,
+        minute_tokens_used = s.minute_tokens_used + CASE WHEN s.minute_start = p_minute THEN p_tokens ELSE 0 END,
+        minute_tokens_excess = s.minute_tokens_excess + CASE WHEN s.minute_start = p_minute THEN p_tokens_excess ELSE 0 END,
+        minute_cost_held = s.minute_cost_held + CASE WHEN s.minute_start = p_minute THEN p_cost_held ELSE 0 END,
+        minute_cost_used = s.minute_cost_used + CASE WHEN s.minute_start = p_minute THEN p_cost ELSE 0 END,
+        minute_cost_excess = s.minute_cost_excess + CASE WHEN s.minute_start = p_minute THEN p_cost_excess ELSE 0 END,
+        day_requests_held = s.day_requests_held + CASE WHEN s.day_start = p_day THEN p_requests_held ELSE 0 END,
+        day_requests_used = s.day_requests_used + CASE WHEN s.day_start = p_day THEN p_requests ELSE 0 END,
+        day_tokens_held = s.day_tokens_held + CASE WHEN s.day_start = p_day THEN p_tokens_held ELSE 0 END,
+        day_tokens_used = s.day_tokens_used + CASE WHEN s.day_start = p_day THEN p_tokens ELSE 0 END,
+        day_tokens_excess = s.day_tokens_excess + CASE WHEN s.day_start = p_day THEN p_tokens_excess ELSE 0 END,
+        day_cost_held = s.day_cost_held + CASE WHEN s.day_start = p_day THEN p_cost_held ELSE 0 END,
+        day_cost_used = s.day_cost_used + CASE WHEN s.day_start = p_day THEN p_cost ELSE 0 END,
+        day_cost_excess = s.day_cost_excess + CASE WHEN s.day_start = p_day THEN p_cost_excess ELSE 0 END,
+        month_requests_held = s.month_requests_held + CASE WHEN s.month_start = p_month THEN p_requests_held ELSE 0 END,
+        month_requests_used = s.month_requests_used + CASE WHEN s.month_start = p_month THEN p_requests ELSE 0 END,
+        month_tokens_held = s.month_tokens_held + CASE WHEN s.month_start = p_month THEN p_tokens_held ELSE 0 END,
+        month_tokens_used = s.month_tokens_used + CASE WHEN s.month_start = p_month THEN p_tokens ELSE 0 END,
+        month_tokens_excess = s.month_tokens_excess + CASE WHEN s.month_start = p_month THEN p_tokens_excess ELSE 0 END,
+        month_cost_held = s.month_cost_held + CASE WHEN s.month_start = p_month THEN p_cost_held ELSE 0 END,
+        month_cost_used = s.month_cost_used + CASE WHEN s.month_start = p_month THEN p_cost ELSE 0 END,
+        month_cost_excess = s.month_cost_excess + CASE WHEN s.month_start = p_month THEN p_cost_excess ELSE 0 END
+     WHERE s.tier = p_tier AND s.id = p_id
+       AND s.generation = (SELECT max(g.generation) FROM tier_state g WHERE g.tier = p_tier AND g.id = p_id)
+    RETURNING s.updates, s.generation, s.minute_start, s.day_start, s.month_start
+      INTO v_updates, v_generation, v_minute, v_day, v_month;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    IF v_updates >= 500 THEN
+        DELETE FROM tier_state WHERE tier = p_tier AND id = p_id AND generation = v_generation RETURNING * INTO v_row;
+        v_row.generation := v_generation + 1;
+        v_row.updates := 0;
+        INSERT INTO tier_state SELECT (v_row).*;
+    END IF;
+    IF v_minute <> p_minute THEN
+        PERFORM close_window(p_tier, p_id, 'minute', p_minute, p_requests, p_tokens, p_tokens_excess, p_cost, p_cost_excess);
+    END IF;
+    IF v_day <> p_day THEN
+        PERFORM close_window(p_tier, p_id, 'day', p_day, p_requests, p_tokens, p_tokens_excess, p_cost, p_cost_excess);
+    END IF;
+    IF v_month <> p_month THEN
+        PERFORM close_window(p_tier, p_id, 'month', p_month, p_requests, p_tokens, p_tokens_excess, p_cost, p_cost_excess);
+    END IF;
+END $$;
+
+-- What every ledger call begins with: no row lock here waits for a disk (what makes it durable is the flush that follows a
+-- settlement), and who holds a definition row for longer than a second makes the call unavailable, not late.
+CREATE FUNCTION begin_ledger_call() RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '1s', true);
+END $$;
+
+-- Locks the definition rows of tiers. Always projects first, then keys, each by id: everything that locks tiers does it
+-- in this order.
+CREATE FUNCTION lock_tiers(p_project_ids bigint[], p_key_ids bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM projects WHERE id = ANY (p_project_ids) ORDER BY id FOR NO KEY UPDATE;
+    PERFORM FROM api_keys WHERE id = ANY (p_key_ids) AND kind = 'gateway' ORDER BY id FOR NO KEY UPDATE;
+END $$;
+
+-- Gives back what these open calls hold, without a trace: nothing was sent for them. The caller holds their tiers'
+-- definition rows. Returns how many there were.
+CREATE FUNCTION forget_open_calls(p_request_ids uuid[]) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_share record;
+    v_calls bigint := 0;
+BEGIN
+    FOR v_share IN
+        WITH gone AS (DELETE FROM requests_open WHERE request_id = ANY (p_request_ids) RETURNING *)
+        SELECT t.tier, t.id, g.minute_start, t.day_start, t.month_start, count(g.minute_start) AS calls,
+               sum(g.held_tokens)::bigint AS held_tokens, sum(g.held_cost)::bigint AS held_cost, count(*) AS rows
+          FROM gone g CROSS JOIN LATERAL (
+               VALUES (1::smallint, g.project_id, g.project_day, g.project_month, true),
+                      (2::smallint, g.api_key_id, g.key_day, g.key_month, g.key_tier)) t (tier, id, day_start, month_start, counts)
+         WHERE t.counts
+         GROUP BY 1, 2, 3, 4, 5
+         ORDER BY 1, 2
+    LOOP
+        PERFORM add_to_tier(v_share.tier, v_share.id, v_share.minute_start, v_share.day_start, v_share.month_start,
+                            -v_share.calls, -v_share.calls, -v_share.held_tokens, -v_share.held_cost, 0, 0, 0, 0, 0);
+        v_calls := v_calls + CASE v_share.tier WHEN 1 THEN v_share.rows ELSE 0 END;
+    END LOOP;
+    RETURN v_calls;
+END $$;
+
+CREATE TYPE admission_v2 AS (
+    request_id             uuid,
+    admitted_us            bigint,
+    output_tokens          bigint,
+    denial_code            text,
+    denial_tier            smallint,
+    denial_cap             bigint,
+    denial_used            bigint,
+    denial_held            bigint,
+    resets_us              bigint,
+    retry_after_seconds    bigint,
+    minute_resets_in_ms    bigint,
+    limit_requests         bigint,
+    remaining_requests     bigint,
+    limit_tokens           bigint,
+    remaining_tokens       bigint,
+    remaining_day_tokens   bigint,
+    remaining_month_tokens bigint,
+    remaining_day_cost     bigint,
+    remaining_month_cost   bigint
+);
+
+-- The part of admit_v2 for batches of several keys, and for those that do not fit as a whole: request by request, in
+-- arrival order. What an answer says is left is what its tiers' part of the batch leaves, where that fits as a whole.
+CREATE FUNCTION admit_each(
+    p_instance uuid, p_request_ids uuid[], p_project_ids bigint[], p_key_ids bigint[],
+    p_prompt_tokens bigint[], p_output_tokens bigint[], p_min_output bigint[], p_input_prices bigint[],
+    p_output_prices bigint[], p_fixed_costs bigint[], p_costs bigint[], p_details jsonb
+) RETURNS SETOF admission_v2
+LANGUAGE plpgsql AS $$
+DECLARE
+    c_unlimited constant bigint := 9000000000000000000;
+    -- Caps of a tier, in the order of denial: the one that lasts longest is the one the client needs to hear.
+    c_caps constant integer := 7;
+    c_budgets constant integer := 4;
+    c_codes constant text[] := ARRAY['budget_monthly', 'cost_monthly', 'budget_daily', 'cost_daily',
+                                     'rate_limit_tpm', 'rate_limit_rpm', 'concurrency_limit'];
+    v_requests    integer := cardinality(p_request_ids);
+    v_now         timestamptz;
+    v_now_us      bigint;
+    v_minute_left bigint;
+    -- One element a tier.
+    v_tiers       integer := 0;
+    v_kinds       smallint[];
+    v_ids         bigint[];
+    v_zones       text[];
+    v_minutes     timestamptz[];
+    v_days        timestamptz[];
+    v_months      timestamptz[];
+    v_is_tight    boolean[];
+    v_calls       bigint[];   -- asked for, then admitted
+    v_tokens      bigint[];   -- of calls with a minute
+    v_cost        bigint[];
+    v_own_tokens  bigint[];   -- of our own work
+    v_own_cost    bigint[];
+    -- Seven elements a tier.
+    v_caps        bigint[];
+    v_used        bigint[];
+    v_rooms       bigint[];
+    -- One element a request.
+    v_project_at  integer[];
+    v_key_at      integer[];
+    v_held_tokens bigint[];
+    v_held_costs  bigint[];
+    v_outputs     bigint[];
+    v_refusals    jsonb;
+    v_definition  record;
+    v_row         tier_state;
+    v_minute      timestamptz;
+    v_answer      admission_v2;
+    v_mine        integer[];
+    v_any_tight   boolean := false;
+    v_admitted    integer := 0;
+    v_limits      integer;
+    v_base        integer;
+    v_tier        integer;
+    v_prompt      bigint;
+    v_output      bigint;
+    v_minimum     bigint;
+    v_room        bigint;
+    v_start       timestamptz;
+    v_end         timestamptz;
+    t             integer;
+BEGIN
+    -- Always projects first, then keys, each by id: everything that locks tiers does it in this order.
+    FOR v_definition IN
+        SELECT * FROM projects WHERE id = ANY (p_project_ids) ORDER BY id FOR NO KEY UPDATE
+    LOOP
+        v_tiers := v_tiers + 1;
+        v_kinds[v_tiers] := 1;
+        v_ids[v_tiers] := v_definition.id;
+        v_zones[v_tiers] := v_definition.time_zone;
+        v_caps := v_caps || ARRAY[
+            v_definition.tokens_per_month, v_definition.cost_per_month, v_definition.tokens_per_day,
+            v_definition.cost_per_day, v_definition.tokens_per_minute, v_definition.requests_per_minute,
+            v_definition.concurrent_requests];
+    END LOOP;
+    FOR v_definition IN
+        SELECT * FROM api_keys WHERE id = ANY (p_key_ids) AND kind = 'gateway' ORDER BY id FOR NO KEY UPDATE
+    LOOP
+        v_tiers := v_tiers + 1;
+        v_kinds[v_tiers] := 2;
+        v_ids[v_tiers] := v_definition.id;
+        v_zones[v_tiers] := v_definition.time_zone;
+        v_caps := v_caps || ARRAY[
+            v_definition.tokens_per_month, v_definition.cost_per_month, v_definition.tokens_per_day,
+            v_definition.cost_per_day, v_definition.tokens_per_minute, v_definition.requests_per_minute,
+            v_definition.concurrent_requests];
+    END LOOP;
+    v_now := clock_timestamp();
+    v_now_us := extract(epoch FROM v_now) * 1000000;
+    v_minute := date_trunc('minute', v_now, 'UTC');
+
+    FOR t IN 1 .. v_tiers LOOP
+        SELECT * INTO v_row FROM tier_state WHERE tier = v_kinds[t] AND id = v_ids[t] ORDER BY generation DESC LIMIT 1;
+        IF NOT FOUND OR v_row.minute_start < v_minute OR v_row.day_start < date_trunc('day', v_now, v_zones[t])
+           OR v_row.month_start < date_trunc('month', v_now, v_zones[t]) THEN
+            v_row := tier_at(v_kinds[t], v_ids[t], v_zones[t], v_now);
+        END IF;
+        v_minutes[t] := v_row.minute_start;
+        v_days[t] := v_row.day_start;
+        v_months[t] := v_row.month_start;
+        v_base := (t - 1) * c_caps;
+        v_used := v_used || ARRAY[
+            v_row.month_tokens_used + v_row.month_tokens_excess, v_row.month_cost_used + v_row.month_cost_excess,
+            v_row.day_tokens_used + v_row.day_tokens_excess, v_row.day_cost_used + v_row.day_cost_excess,
+            v_row.minute_tokens_used + v_row.minute_tokens_excess, v_row.minute_requests_used, 0];
+        v_rooms := v_rooms || ARRAY[
+            CASE WHEN v_caps[v_base + 1] > 0 THEN v_caps[v_base + 1] - v_used[v_base + 1] - v_row.month_tokens_held
+                 ELSE c_unlimited END,
+            CASE WHEN v_caps[v_base + 2] > 0 THEN v_caps[v_base + 2] - v_used[v_base + 2] - v_row.month_cost_held
+                 ELSE c_unlimited END,
+            CASE WHEN v_caps[v_base + 3] > 0 THEN v_caps[v_base + 3] - v_used[v_base + 3] - v_row.day_tokens_held
+                 ELSE c_unlimited END,
+            CASE WHEN v_caps[v_base + 4] > 0 THEN v_caps[v_base + 4] - v_used[v_base + 4] - v_row.day_cost_held
+                 ELSE c_unlimited END,
+            CASE WHEN v_caps[v_base + 5] > 0 THEN v_caps[v_base + 5] - v_used[v_base + 5] - v_row.minute_tokens_held
+                 ELSE c_unlimited END,
+            CASE WHEN v_caps[v_base + 6] > 0 THEN v_caps[v_base + 6] - v_used[v_base + 6] - v_row.minute_requests_held
+                 ELSE c_unlimited END,
+            CASE WHEN v_caps[v_base + 7] > 0 THEN v_caps[v_base + 7] - v_row.open_calls ELSE c_unlimited END];
+    END LOOP;
+    v_minute_left := CASE WHEN v_tiers > 0 THEN
+        greatest(0, ceil(extract(epoch FROM v_minutes[1] + interval '1 minute' - v_now) * 1000)) END;
+
+    SELECT jsonb_object_agg(a.ordinality, a.refusal) INTO v_refusals FROM (
+        SELECT r.ordinality, CASE
+                   WHEN p.id IS NULL THEN 'project_not_granted'
+                   WHEN r.key_id IS NULL THEN NULL
+                   WHEN k.id IS NULL OR k.revoked_at IS NOT NULL THEN 'key_revoked'
+                   WHEN k.expires_at <= v_now THEN 'key_expired'
+                   WHEN k.owner_user_id IS NOT NULL AND NOT u.active THEN 'key_owner_inactive'
+                   WHEN k.kind = 'management' OR (k.kind = 'project' AND k.project_id <> r.project_id)
+                        OR (k.kind = 'gateway' AND g.project_id IS NULL) THEN 'project_not_granted'
+               END AS refusal
+          FROM unnest(p_project_ids, p_key_ids) WITH ORDINALITY r (project_id, key_id, ordinality)
+               LEFT JOIN projects p ON p.id = r.project_id
+               LEFT JOIN api_keys k ON k.id = r.key_id
+               LEFT JOIN users u ON u.id = k.owner_user_id
+               LEFT JOIN api_key_projects g ON g.api_key_id = r.key_id AND g.project_id = r.project_id
+    ) a WHERE a.refusal IS NOT NULL;
+
+    -- What the whole batch asks of each tier. A tier with room for all of it need not be looked at request by request.
+    v_calls := array_fill(0::bigint, ARRAY[v_tiers]);
+    v_tokens := v_calls; v_cost := v_calls; v_own_tokens := v_calls; v_own_cost := v_calls;
+    FOR i IN 1 .. v_requests LOOP
+        IF i > 1 AND p_project_ids[i] = p_project_ids[i - 1] AND p_key_ids[i] IS NOT DISTINCT FROM p_key_ids[i - 1] THEN
+            v_project_at[i] := v_project_at[i - 1];
+            v_key_at[i] := v_key_at[i - 1];
+        ELSE
+            v_project_at[i] := NULL;
+            v_key_at[i] := NULL;
+            FOR t IN 1 .. v_tiers LOOP
+                IF v_kinds[t] = 1 AND v_ids[t] = p_project_ids[i] THEN v_project_at[i] := t; END IF;
+                IF v_kinds[t] = 2 AND v_ids[t] = p_key_ids[i] THEN v_key_at[i] := t; END IF;
+            END LOOP;
+            v_mine := array_remove(ARRAY[v_project_at[i], v_key_at[i]], NULL);
+        END IF;
+        FOREACH t IN ARRAY v_mine LOOP
+            v_calls[t] := v_calls[t] + 1;
+            v_tokens[t] := v_tokens[t] + p_prompt_tokens[i] + p_output_tokens[i];
+            v_cost[t] := v_cost[t] + p_costs[i];
+        END LOOP;
+    END LOOP;
+    FOR t IN 1 .. v_tiers LOOP
+        v_base := (t - 1) * c_caps;
+        v_is_tight[t] := v_tokens[t] > least(v_rooms[v_base + 1], v_rooms[v_base + 3], v_rooms[v_base + 5])
+            OR v_cost[t] > least(v_rooms[v_base + 2], v_rooms[v_base + 4])
+            OR v_calls[t] > least(v_rooms[v_base + 6], v_rooms[v_base + 7])
+            -- A spent window is for the walk to tell, whatever is asked.
+            OR 0 >= least(v_rooms[v_base + 1], v_rooms[v_base + 3], v_rooms[v_base + 5]);
+        IF v_is_tight[t] THEN
+            v_any_tight := true;
+        ELSE
+            FOR v_cap IN 1 .. c_caps LOOP
+                CONTINUE WHEN v_rooms[v_base + v_cap] = c_unlimited;
+                v_rooms[v_base + v_cap] := v_rooms[v_base + v_cap] - CASE
+                    WHEN v_cap IN (1, 3, 5) THEN v_tokens[t] WHEN v_cap IN (2, 4) THEN v_cost[t] ELSE v_calls[t] END;
+            END LOOP;
+        END IF;
+    END LOOP;
+
+    v_calls := array_fill(0::bigint, ARRAY[v_tiers]);
+    v_tokens := v_calls; v_cost := v_calls;
+    FOR i IN 1 .. v_requests LOOP
+        IF v_refusals ? i::text THEN
+            v_answer := NULL;
+            v_answer.request_id := p_request_ids[i];
+            v_answer.denial_code := v_refusals ->> i::text;
+            RETURN NEXT v_answer;
+            v_mine := NULL;
+            CONTINUE;
+        END IF;
+        -- Callers like the one before have the same tiers, and where nothing is tight the same answer.
+        IF v_mine IS NULL OR i = 1 OR v_any_tight OR p_project_ids[i] <> p_project_ids[i - 1]
+           OR p_key_ids[i] IS DISTINCT FROM p_key_ids[i - 1] THEN
+            v_mine := array_remove(ARRAY[v_project_at[i], v_key_at[i]], NULL);
+            v_answer := NULL;
+        END IF;
+        v_limits := CASE WHEN p_key_ids[i] IS NULL THEN c_budgets ELSE c_caps END;
+        v_prompt := p_prompt_tokens[i];
+        v_output := p_output_tokens[i];
+        v_held_costs[i] := p_costs[i];
+        v_answer.request_id := p_request_ids[i];
+        IF v_any_tight THEN
+            v_minimum := least(p_min_output[i], v_output);
+            <<tiers>>
+            FOREACH t IN ARRAY v_mine LOOP
+                CONTINUE WHEN NOT v_is_tight[t];
+                v_base := (t - 1) * c_caps;
+                FOR v_cap IN 1 .. v_limits LOOP
+                    v_room := v_rooms[v_base + v_cap];
+                    CONTINUE WHEN v_room = c_unlimited;
+                    IF v_cap IN (2, 4) THEN
+                        -- The largest output whose cost, rounded up, still fits.
+                        v_room := v_room - p_fixed_costs[i];
+                        IF v_room < 0 OR ceil((v_prompt::numeric * p_input_prices[i]
+                                               + v_minimum::numeric * p_output_prices[i]) / 1000000) > v_room THEN
+                            v_answer.denial_code := c_codes[v_cap];
+                        ELSIF p_output_prices[i] > 0 THEN
+                            v_output := least(v_output, floor((v_room::numeric * 1000000
+                                - v_prompt::numeric * p_input_prices[i]) / p_output_prices[i]));
+                        END IF;
+                    ELSIF v_cap IN (1, 3, 5) THEN
+                        IF v_room - v_prompt < v_minimum OR v_room <= 0 THEN
+                            v_answer.denial_code := c_codes[v_cap];
+                        ELSE
+                            v_output := least(v_output, v_room - v_prompt);
+                        END IF;
+                    ELSIF v_room < 1 THEN
+                        v_answer.denial_code := c_codes[v_cap];
+                    END IF;
+                    IF v_answer.denial_code IS NOT NULL THEN
+                        v_answer.denial_tier := v_kinds[t];
+                        v_answer.denial_cap := v_caps[v_base + v_cap];
+                        v_answer.denial_used := v_used[v_base + v_cap];
+                        v_answer.denial_held := v_caps[v_base + v_cap] - v_used[v_base + v_cap] - v_rooms[v_base + v_cap];
+                        -- A slot of concurrency has no window: it is free when a call ends.
+                        v_answer.retry_after_seconds := 1;
+                        IF v_cap < c_caps THEN
+                            v_end := CASE
+                                WHEN v_cap <= 2 THEN window_end('month', v_months[t], v_zones[t])
+                                WHEN v_cap <= 4 THEN window_end('day', v_days[t], v_zones[t])
+                                ELSE window_end('minute', v_minutes[t], v_zones[t]) END;
+                            v_answer.resets_us := extract(epoch FROM v_end) * 1000000;
+                            v_answer.retry_after_seconds := greatest(1, ceil(extract(epoch FROM v_end - v_now)));
+                        END IF;
+                        EXIT tiers;
+                    END IF;
+                END LOOP;
+            END LOOP;
+            IF v_answer.denial_code IS NULL AND v_output < p_output_tokens[i] THEN
+                v_held_costs[i] := p_fixed_costs[i] + ceil((v_prompt::numeric * p_input_prices[i]
+                                                            + v_output::numeric * p_output_prices[i]) / 1000000);
+            END IF;
+        END IF;
+
+        IF v_answer.denial_code IS NULL THEN
+            v_admitted := v_admitted + 1;
+            v_held_tokens[i] := v_prompt + v_output;
+            v_outputs[i] := v_output;
+            FOREACH t IN ARRAY v_mine LOOP
+                IF v_limits = c_caps THEN
+                    v_calls[t] := v_calls[t] + 1;
+                    v_tokens[t] := v_tokens[t] + v_held_tokens[i];
+                    v_cost[t] := v_cost[t] + v_held_costs[i];
+                ELSE
+                    v_own_tokens[t] := v_own_tokens[t] + v_held_tokens[i];
+                    v_own_cost[t] := v_own_cost[t] + v_held_costs[i];
+                END IF;
+                IF v_is_tight[t] THEN
+                    v_base := (t - 1) * c_caps;
+                    FOR v_cap IN 1 .. v_limits LOOP
+                        CONTINUE WHEN v_rooms[v_base + v_cap] = c_unlimited;
+                        v_rooms[v_base + v_cap] := v_rooms[v_base + v_cap] - CASE
+                            WHEN v_cap IN (1, 3, 5) THEN v_held_tokens[i]
+                            WHEN v_cap IN (2, 4) THEN v_held_costs[i] ELSE 1 END;
+                    END LOOP;
+                END IF;
+            END LOOP;
+            v_answer.admitted_us := v_now_us;
+            v_answer.output_tokens := v_output;
+        END IF;
+        IF v_answer.minute_resets_in_ms IS NULL THEN
+            v_answer.minute_resets_in_ms := v_minute_left;
+            FOREACH t IN ARRAY v_mine LOOP
+                v_base := (t - 1) * c_caps;
+                v_room := greatest(v_rooms[v_base + 6], 0);
+                IF v_room < c_unlimited AND v_room < coalesce(v_answer.remaining_requests, c_unlimited) THEN
+                    v_answer.limit_requests := v_caps[v_base + 6];
+                    v_answer.remaining_requests := v_room;
+                END IF;
+                v_room := greatest(v_rooms[v_base + 5], 0);
+                IF v_room < c_unlimited AND v_room < coalesce(v_answer.remaining_tokens, c_unlimited) THEN
+                    v_answer.limit_tokens := v_caps[v_base + 5];
+                    v_answer.remaining_tokens := v_room;
+                END IF;
+                v_answer.remaining_month_tokens := least(v_answer.remaining_month_tokens,
+                    nullif(greatest(v_rooms[v_base + 1], 0), c_unlimited));
+                v_answer.remaining_month_cost := least(v_answer.remaining_month_cost,
+                    nullif(greatest(v_rooms[v_base + 2], 0), c_unlimited));
+                v_answer.remaining_day_tokens := least(v_answer.remaining_day_tokens,
+                    nullif(greatest(v_rooms[v_base + 3], 0), c_unlimited));
+                v_answer.remaining_day_cost := least(v_answer.remaining_day_cost,
+                    nullif(greatest(v_rooms[v_base + 4], 0), c_unlimited));
+            END LOOP;
+        END IF;
+        RETURN NEXT v_answer;
+    END LOOP;
+
+    IF v_admitted = 0 THEN
+        RETURN;
+    END IF;
+    INSERT INTO requests_open (
+        request_id, admitted_at, instance_id, project_id, api_key_id, key_tier, minute_start, project_day,
+        project_month, key_day, key_month, held_tokens, held_cost, output_tokens, details
+    )
+    SELECT r.request_id, v_now, p_instance, r.project_id, r.key_id, r.key_at IS NOT NULL,
+           CASE WHEN r.key_id IS NOT NULL THEN v_minutes[r.project_at] END, v_days[r.project_at], v_months[r.project_at],
+           v_days[r.key_at], v_months[r.key_at], r.held_tokens, r.held_cost, r.output_tokens,
+           p_details -> (r.ordinality - 1)::integer
+      FROM unnest(p_request_ids, p_project_ids, p_key_ids, v_project_at, v_key_at, v_held_tokens, v_held_costs, v_outputs)
+           WITH ORDINALITY
+           r (request_id, project_id, key_id, project_at, key_at, held_tokens, held_cost, output_tokens, ordinality)
+     WHERE r.held_tokens IS NOT NULL;
+    FOR t IN 1 .. v_tiers LOOP
+        CONTINUE WHEN v_calls[t] = 0 AND v_own_tokens[t] = 0 AND v_own_cost[t] = 0;
+        IF v_calls[t] > 0 THEN
+            PERFORM add_to_tier(v_kinds[t], v_ids[t], v_minutes[t], v_days[t], v_months[t], v_calls[t], v_calls[t],
+                                v_tokens[t], v_cost[t], 0, 0, 0, 0, 0);
+        END IF;
+        IF v_own_tokens[t] > 0 OR v_own_cost[t] > 0 THEN
+            PERFORM add_to_tier(v_kinds[t], v_ids[t], NULL, v_days[t], v_months[t], 0, 0,
+                                v_own_tokens[t], v_own_cost[t], 0, 0, 0, 0, 0);
+        END IF;
+    END LOOP;
+END $$;
+
+-- What limits a tier, as its definition row says.
+CREATE TYPE tier_caps AS (
+    id bigint, time_zone text, requests_per_minute bigint, tokens_per_minute bigint, tokens_per_day bigint,
+    tokens_per_month bigint, cost_per_day bigint, cost_per_month bigint, concurrent_requests bigint
+);
+
+-- A tier's running windows, and what is left of its caps after a hold; null where there is no cap.
+CREATE TYPE tier_hold AS (
+    minute_start timestamptz, day_start timestamptz, month_start timestamptz, requests bigint, minute_tokens bigint,
+    day_tokens bigint, month_tokens bigint, day_cost bigint, month_cost bigint
+);
+
+-- Adds what calls ask for to what a tier holds. Null, and nothing is changed, unless the windows are the running ones and
+-- every cap has room for all of it. The caller holds the tier's definition row, of which p_caps is a copy.
+CREATE FUNCTION hold_in_tier(
+    p_tier smallint, p_caps tier_caps, p_now timestamptz, p_calls bigint, p_tokens bigint, p_cost bigint
+) RETURNS tier_hold
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_hold tier_hold;
+BEGIN
+    -- A spent window has no room for a call that asks for nothing either.
+    UPDATE tier_state s SET
+        updates = s.updates + 1, open_calls = s.open_calls + p_calls,
+        minute_requests_held = s.minute_requests_held + p_calls, minute_tokens_held = s.minute_tokens_held + p_tokens,
+        minute_cost_held = s.minute_cost_held + p_cost,
+        day_requests_held = s.day_requests_held + p_calls, day_tokens_held = s.day_tokens_held + p_tokens,
+        day_cost_held = s.day_cost_held + p_cost,
+        month_requests_held = s.month_requests_held + p_calls, month_tokens_held = s.month_tokens_held + p_tokens,
+        month_cost_held = s.month_cost_held + p_cost
+     WHERE s.tier = p_tier AND s.id = p_caps.id AND s.updates < 500
+       AND s.minute_start >= date_trunc('minute', p_now, 'UTC')
+       AND s.day_start >= date_trunc('day', p_now, p_caps.time_zone)
+       AND s.month_start >= date_trunc('month', p_now, p_caps.time_zone)
+       AND (p_caps.requests_per_minute = 0
+            OR s.minute_requests_used + s.minute_requests_held + p_calls <= p_caps.requests_per_minute)
+       AND (p_caps.tokens_per_minute = 0
+            OR s.minute_tokens_used + s.minute_tokens_excess + s.minute_tokens_held + greatest(p_tokens, 1)
+               <= p_caps.tokens_per_minute)
+       AND (p_caps.tokens_per_day = 0
+            OR s.day_tokens_used + s.day_tokens_excess + s.day_tokens_held + greatest(p_tokens, 1) <= p_caps.tokens_per_day)
+       AND (p_caps.tokens_per_month = 0
+            OR s.month_tokens_used + s.month_tokens_excess + s.month_tokens_held + greatest(p_tokens, 1)
+               <= p_caps.tokens_per_month)
+       AND (p_caps.cost_per_day = 0
+            OR s.day_cost_used + s.day_cost_excess + s.day_cost_held + p_cost <= p_caps.cost_per_day)
+       AND (p_caps.cost_per_month = 0
+            OR s.month_cost_used + s.month_cost_excess + s.month_cost_held + p_cost <= p_caps.cost_per_month)
+       AND (p_caps.concurrent_requests = 0 OR s.open_calls + p_calls <= p_caps.concurrent_requests)
+    RETURNING s.minute_start, s.day_start, s.month_start,
+        nullif(p_caps.requests_per_minute, 0) - s.minute_requests_used - s.minute_requests_held,
+        nullif(p_caps.tokens_per_minute, 0) - s.minute_tokens_used - s.minute_tokens_excess - s.minute_tokens_held,
+        nullif(p_caps.tokens_per_day, 0) - s.day_tokens_used - s.day_tokens_excess - s.day_tokens_held,
+        nullif(p_caps.tokens_per_month, 0) - s.month_tokens_used - s.month_tokens_excess - s.month_tokens_held,
+        nullif(p_caps.cost_per_day, 0) - s.day_cost_used - s.day_cost_excess - s.day_cost_held,
+        nullif(p_caps.cost_per_month, 0) - s.month_cost_used - s.month_cost_excess - s.month_cost_held
+      INTO v_hold;
+    RETURN v_hold;
+END $$;
+
+-- Admits or denies a batch, in arrival order: each request is measured against what the admitted ones before it left,
+-- and a denied one takes nothing from those after it. All arrays have one element a request:
+--   p_key_ids       the API key, null for work of our own (ingestion), which only budgets of days and months limit
+--   p_prompt_tokens what is certain to be charged as prompt
+--   p_output_tokens the output wanted at most (times n); it is clipped to the tightest window's room
+--   p_min_output    less room than this many output tokens is a denial
+--   p_input_prices, p_output_prices  nano-USD per million tokens, the dearest of the route
+--   p_fixed_costs   nano-USD that do not depend on tokens
+--   p_costs         nano-USD of the request with its whole output
+--   p_details       what the log row needs if this process never settles the call (an array of JSON objects)
+-- Times are microseconds since 1970. p_again says that an earlier try's outcome is unknown: what it took is given back
+-- first. SQLSTATE RM001: p_epoch is not the running one; RM002: the instance was given up.
+CREATE FUNCTION admit_v2(
+    p_instance uuid, p_epoch uuid, p_again boolean, p_request_ids uuid[], p_project_ids bigint[], p_key_ids bigint[],
+    p_prompt_tokens bigint[], p_output_tokens bigint[], p_min_output bigint[], p_input_prices bigint[],
+    p_output_prices bigint[], p_fixed_costs bigint[], p_costs bigint[], p_details jsonb
+) RETURNS SETOF admission_v2
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    v_ask      record;
+    v_project  tier_caps;
+    v_key      tier_caps;
+    v_in_project tier_hold;
+    v_in_key   tier_hold;
+    v_now      timestamptz;
+    v_usable   boolean;
+    v_fits     boolean;
+BEGIN
+    PERFORM begin_ledger_call();
+    IF current_ledger_epoch() IS DISTINCT FROM p_epoch THEN
+        RAISE EXCEPTION 'the ledger may have lost commits since' USING ERRCODE = 'RM001';
+    END IF;
+    IF EXISTS (SELECT FROM instances WHERE id = p_instance AND state = 'lost') THEN
+        RAISE EXCEPTION 'the instance was given up' USING ERRCODE = 'RM002';
+    END IF;
+    IF p_again THEN
+        PERFORM lock_tiers(p_project_ids, p_key_ids);
+        PERFORM forget_open_calls(p_request_ids);
+    END IF;
+
+    -- The calls of one key with room for all of them need not be looked at one by one.
+    SELECT min(r.project_id) AS project_id, min(r.key_id) AS key_id, count(*) AS calls,
+           sum(r.prompt + r.output)::bigint AS tokens, sum(r.cost)::bigint AS cost,
+           min(r.project_id) = max(r.project_id) AND min(r.key_id) = max(r.key_id)
+               AND count(r.key_id) = count(*) AS of_one_key
+      INTO v_ask
+      FROM unnest(p_project_ids, p_key_ids, p_prompt_tokens, p_output_tokens, p_costs)
+           r (project_id, key_id, prompt, output, cost);
+    IF v_ask.of_one_key THEN
+        SELECT id, time_zone, requests_per_minute, tokens_per_minute, tokens_per_day, tokens_per_month, cost_per_day,
+               cost_per_month, concurrent_requests
+          INTO v_project FROM projects WHERE id = v_ask.project_id FOR NO KEY UPDATE;
+        SELECT id, time_zone, requests_per_minute, tokens_per_minute, tokens_per_day, tokens_per_month, cost_per_day,
+               cost_per_month, concurrent_requests
+          INTO v_key FROM api_keys WHERE id = v_ask.key_id AND kind = 'gateway' FOR NO KEY UPDATE;
+        v_now := clock_timestamp();
+        SELECT k.revoked_at IS NULL AND (k.expires_at > v_now) IS NOT FALSE AND u.active IS NOT FALSE
+               AND CASE k.kind WHEN 'project' THEN k.project_id = v_ask.project_id
+                               WHEN 'gateway' THEN EXISTS (SELECT FROM api_key_projects g
+                                                           WHERE g.api_key_id = k.id AND g.project_id = v_ask.project_id)
+                               ELSE false END
+          INTO v_usable
+          FROM api_keys k LEFT JOIN users u ON u.id = k.owner_user_id
+         WHERE k.id = v_ask.key_id;
+        IF v_usable AND v_project.id IS NOT NULL THEN
+            v_in_project := hold_in_tier(1::smallint, v_project, v_now, v_ask.calls, v_ask.tokens, v_ask.cost);
+            v_fits := v_in_project.day_start IS NOT NULL;
+            IF v_fits AND v_key.id IS NOT NULL THEN
+                v_in_key := hold_in_tier(2::smallint, v_key, v_now, v_ask.calls, v_ask.tokens, v_ask.cost);
+                IF v_in_key.day_start IS NULL THEN
+                    v_fits := false;
+                    PERFORM add_to_tier(1::smallint, v_project.id, v_in_project.minute_start, v_in_project.day_start,
+                                        v_in_project.month_start, -v_ask.calls, -v_ask.calls, -v_ask.tokens, -v_ask.cost,
+                                        0, 0, 0, 0, 0);
+                END IF;
+            END IF;
+        END IF;
+    END IF;
+    IF v_fits IS NOT TRUE THEN
+        RETURN QUERY SELECT * FROM admit_each(p_instance, p_request_ids, p_project_ids, p_key_ids, p_prompt_tokens,
+            p_output_tokens, p_min_output, p_input_prices, p_output_prices, p_fixed_costs, p_costs, p_details);
+        RETURN;
+    END IF;
+
+    INSERT INTO requests_open (
+        request_id, admitted_at, instance_id, project_id, api_key_id, key_tier, minute_start, project_day,
+        project_month, key_day, key_month, held_tokens, held_cost, output_tokens, details
+    )
+    SELECT r.request_id, v_now, p_instance, v_ask.project_id, v_ask.key_id, v_key.id IS NOT NULL,
+           v_in_project.minute_start, v_in_project.day_start, v_in_project.month_start, v_in_key.day_start,
+           v_in_key.month_start, r.prompt + r.output, r.cost, r.output, p_details -> (r.ordinality - 1)::integer
+      FROM unnest(p_request_ids, p_prompt_tokens, p_output_tokens, p_costs)
+           WITH ORDINALITY r (request_id, prompt, output, cost, ordinality);
+    RETURN QUERY
+    SELECT r.request_id, (extract(epoch FROM v_now) * 1000000)::bigint, r.output, NULL, NULL::smallint, NULL::bigint,
+           NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint,
+           greatest(0, ceil(extract(epoch FROM v_in_project.minute_start + interval '1 minute' - v_now) * 1000))::bigint,
+           CASE WHEN v_in_key.requests = least(v_in_project.requests, v_in_key.requests)
+                THEN v_key.requests_per_minute ELSE nullif(v_project.requests_per_minute, 0) END,
+           least(v_in_project.requests, v_in_key.requests),
+           CASE WHEN v_in_key.minute_tokens = least(v_in_project.minute_tokens, v_in_key.minute_tokens)
+                THEN v_key.tokens_per_minute ELSE nullif(v_project.tokens_per_minute, 0) END,
+           least(v_in_project.minute_tokens, v_in_key.minute_tokens),
+           least(v_in_project.day_tokens, v_in_key.day_tokens), least(v_in_project.month_tokens, v_in_key.month_tokens),
+           least(v_in_project.day_cost, v_in_key.day_cost), least(v_in_project.month_cost, v_in_key.month_cost)
+      FROM unnest(p_request_ids, p_output_tokens) r (request_id, output);
+END $$;
+
+-- Who a key is, as find_principal_v1, and whether it has limits of its own: a call that nothing limits need not wait for
+-- its admission.
+CREATE FUNCTION find_principal_v2(p_key_hash bytea) RETURNS TABLE (
+    api_key_id bigint, kind text, name text, owner_user_id bigint, owner_role text, owner_active boolean,
+    project_id bigint, default_project_id bigint, scopes text[], allowed_routes text[], revoked boolean,
+    expired boolean, expires_in_seconds bigint, granted_projects bigint[], has_limits boolean
+)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+    SELECT p.*, k.kind = 'gateway' AND greatest(k.requests_per_minute, k.tokens_per_minute, k.tokens_per_day,
+               k.tokens_per_month, k.cost_per_day, k.cost_per_month, k.concurrent_requests) > 0
+      FROM find_principal_v1(p_key_hash) p JOIN api_keys k ON k.id = p.api_key_id
+$$;
