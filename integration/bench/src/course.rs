@@ -84,12 +84,13 @@ impl Course {
 
     /// Reads the clocks of all processes.
     pub(crate) fn spent(&self) -> Spent {
+        let own = std::process::id();
         let of = |pid: Option<u32>| pid.and_then(|pid| machine::cpu(pid).ok()).unwrap_or_default();
         Spent {
             server: of(self.server),
             database: self.database.map(machine::cpu_of_family).unwrap_or_default(),
             upstream: of(self.upstream.pid()),
-            client: of(Some(std::process::id())),
+            client: of(Some(own)) + machine::cpu_of_ended_children(own),
             machine: machine::busy(),
         }
     }

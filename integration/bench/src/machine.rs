@@ -17,10 +17,22 @@ pub(crate) fn cpu(pid: u32) -> anyhow::Result<Duration> {
     Ok(clock.now().with_context(|| format!("the clock of process {pid} cannot be read"))?.into())
 }
 
-/// CPU time of a process and its children, as far as they run now.
+/// CPU time of a process and its children, those that have ended included.
 pub(crate) fn cpu_of_family(pid: u32) -> Duration {
-    // A session that ends in between takes its time with it.
-    std::iter::once(pid).chain(children(pid)).filter_map(|pid| cpu(pid).ok()).sum()
+    let running: Duration = std::iter::once(pid).chain(children(pid)).filter_map(|pid| cpu(pid).ok()).sum();
+    running + cpu_of_ended_children(pid)
+}
+
+/// CPU time of the children of a process that have ended, to 10 ms.
+pub(crate) fn cpu_of_ended_children(pid: u32) -> Duration {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    Duration::from_millis(children_ticks(&stat).unwrap_or_default() * 10)
+}
+
+/// User and system time of children that were waited for: fields 16 and 17 of `/proc/PID/stat`, in ticks.
+fn children_ticks(stat: &str) -> Option<u64> {
+    let fields = stat.rsplit_once(')')?.1.split_whitespace().skip(13).take(2);
+    fields.map(|ticks| ticks.parse::<u64>().ok()).sum()
 }
 
 /// Resident memory in bytes.
@@ -110,6 +122,7 @@ mod tests {
     fn names_of_processes_may_hold_anything() {
         assert_eq!(parent("17 (a) b (c) S 4 17 17 0"), Some(4));
         assert_eq!(parent("17"), None);
+        assert_eq!(children_ticks("17 (a) b) S 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19"), Some(33));
     }
 
     #[test]
