@@ -9,7 +9,7 @@ use testkit::Stack;
 use crate::client;
 
 /// Waits for a minute that has time left, so that three calls fall into one window.
-async fn early_in_a_minute() -> anyhow::Result<()> {
+pub(crate) async fn early_in_a_minute() -> anyhow::Result<()> {
     testkit::until("the minute is young enough", || async {
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs() % 60;
         Ok(seconds < 45)

@@ -15,3 +15,4 @@ mod limits;
 mod python;
 mod sample;
 mod start_and_stop;
+mod streaming_replicas;
