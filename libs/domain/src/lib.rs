@@ -24,7 +24,7 @@ pub use id::{
 };
 pub use limits::{Enforcement, Limits};
 pub use money::{NanoUsd, Price, PriceSnapshot};
-pub use provider::ProviderType;
+pub use provider::{OutputField, ProviderType};
 pub use role::Role;
 pub use secret::Secret;
 pub use window::{Tier, Window};

@@ -1,6 +1,6 @@
 //! Connections to model providers, with their sealed credentials.
 
-use domain::{ConnectionId, Secret};
+use domain::{ConnectionId, OutputField, Secret};
 use serde_json::Value;
 use sqlx::PgConnection;
 use time::OffsetDateTime;
@@ -21,6 +21,8 @@ pub struct ConnectionSettings {
     pub base_url: String,
     /// The model's name at the provider.
     pub model_name: String,
+    /// How its output is bounded, where that differs from the provider's usual way.
+    pub output_field: Option<OutputField>,
 }
 
 /// A connection as stored.
@@ -80,8 +82,8 @@ macro_rules! select_connections {
     ($tail:literal $(, $argument:expr)*) => {
         sqlx::query_as!(
             Row,
-            "SELECT id, name, provider_type, base_url, model_name, credential_sealed, revision, last_test, created_at,
-                    updated_at
+            "SELECT id, name, provider_type, base_url, model_name, output_field, credential_sealed, revision, last_test,
+                    created_at, updated_at
                FROM model_connections " + $tail
             $(, $argument)*
         )
@@ -94,6 +96,7 @@ struct Row {
     provider_type: String,
     base_url: String,
     model_name: String,
+    output_field: Option<String>,
     credential_sealed: Option<Vec<u8>>,
     revision: i64,
     last_test: Option<Value>,
@@ -110,6 +113,7 @@ impl From<Row> for ModelConnection {
                 provider_type: row.provider_type,
                 base_url: row.base_url,
                 model_name: row.model_name,
+                output_field: row.output_field.map(|name| OutputField::parse(&name).unwrap_or(OutputField::None)),
             },
             credential_sealed: row.credential_sealed,
             revision: row.revision,
@@ -151,12 +155,13 @@ impl Store {
     ) -> Result<ConnectionId, StoreError> {
         let mut transaction = self.pool().begin().await?;
         let id = sqlx::query_scalar!(
-            "INSERT INTO model_connections (name, provider_type, base_url, model_name) VALUES ($1, $2, $3, $4)
-             RETURNING id",
+            "INSERT INTO model_connections (name, provider_type, base_url, model_name, output_field)
+             VALUES ($1, $2, $3, $4, $5) RETURNING id",
             settings.name,
             settings.provider_type,
             settings.base_url,
-            settings.model_name
+            settings.model_name,
+            settings.output_field.map(OutputField::as_str)
         )
         .fetch_one(&mut *transaction)
         .await?;
@@ -214,7 +219,7 @@ impl Store {
         sqlx::query_scalar!(
             "WITH changed AS (
                  UPDATE model_connections
-                    SET name = $2, provider_type = $3, base_url = $4, model_name = $5,
+                    SET name = $2, provider_type = $3, base_url = $4, model_name = $5, output_field = $9,
                         credential_sealed = CASE WHEN $6 THEN credential_sealed ELSE $7 END,
                         revision = revision + 1, last_test = NULL, updated_at = clock_timestamp()
                   WHERE id = $1
@@ -227,7 +232,8 @@ impl Store {
             settings.model_name,
             keep,
             sealed,
-            entry.to_json()
+            entry.to_json(),
+            settings.output_field.map(OutputField::as_str)
         )
         .fetch_one(&mut *transaction)
         .await?;

@@ -37,7 +37,8 @@ BEGIN
             reassert_v1(uuid, uuid[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], jsonb),
             list_open_calls_v1(uuid, bigint), forget_calls_v1(uuid[]), give_up_v1(uuid, bigint, integer),
             list_orphaned_instances_v1(bigint),
-            find_principal_v1(bytea), find_principal_v2(bytea), ensure_log_day(date) TO ragmux_edge;
+            find_principal_v1(bytea), find_principal_v2(bytea), find_principal_v3(bytea),
+            ensure_log_day(date) TO ragmux_edge;
     END IF;
 
     IF to_regrole('ragmux_backend') IS NOT NULL AND current_user <> 'ragmux_backend' THEN

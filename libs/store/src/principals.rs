@@ -33,6 +33,8 @@ pub struct Principal {
     pub granted: Vec<ProjectId>,
     /// Whether it has limits of its own, beside those of its project.
     pub has_limits: bool,
+    /// Whether the key has a budget of money of its own.
+    pub has_cost_budget: bool,
 }
 
 /// The person a key belongs to.
@@ -56,8 +58,8 @@ impl Store {
             r#"SELECT api_key_id AS "api_key_id!", kind AS "kind!", name AS "name!", owner_user_id, owner_role,
                       owner_active, project_id, default_project_id, scopes AS "scopes!", allowed_routes,
                       revoked AS "revoked!", expired AS "expired!", expires_in_seconds,
-                      granted_projects AS "granted_projects!", has_limits AS "has_limits!"
-                 FROM find_principal_v2($1)"#,
+                      granted_projects AS "granted_projects!", has_limits AS "has_limits!", has_cost_budget AS "has_cost_budget!"
+                 FROM find_principal_v3($1)"#,
             hash.as_bytes().as_slice()
         )
         .fetch_optional(self.pool())
@@ -84,6 +86,7 @@ impl Store {
             expires_in_seconds: row.expires_in_seconds,
             granted: row.granted_projects.into_iter().map(ProjectId).collect(),
             has_limits: row.has_limits,
+            has_cost_budget: row.has_cost_budget,
         }))
     }
 }

@@ -27,6 +27,8 @@ pub struct RouteSettings {
     pub context_tokens: i64,
     /// Where passages go (`system` or `last_user`), `None` for what suits the model.
     pub context_placement: Option<String>,
+    /// Features that cost more than their tokens and are allowed all the same under a budget of money.
+    pub allowed_features: Vec<String>,
     /// Groups in the order they are tried; inside a group a target is chosen by weight.
     pub groups: Vec<Vec<RouteTarget>>,
 }
@@ -92,6 +94,7 @@ impl Store {
     ) -> Result<Vec<Route>, StoreError> {
         let rows = sqlx::query!(
             r#"SELECT r.id, r.name, r.max_output, r.min_output, r.context_tokens, r.context_placement, r.revision,
+                      r.allowed_features,
                       ARRAY(SELECT t.group_number FROM route_targets t WHERE t.route_id = r.id
                              ORDER BY t.group_number, t.connection_id) AS "groups!",
                       ARRAY(SELECT t.connection_id FROM route_targets t WHERE t.route_id = r.id
@@ -118,6 +121,7 @@ impl Store {
                     min_output: row.min_output,
                     context_tokens: row.context_tokens,
                     context_placement: row.context_placement,
+                    allowed_features: row.allowed_features,
                     groups: groups(&row.groups, &row.connections, &row.weights),
                 },
                 revision: row.revision,
@@ -140,8 +144,9 @@ impl Store {
         let columns = Columns::of(settings);
         let made = sqlx::query!(
             r#"WITH made AS (
-                   INSERT INTO routes (project_id, name, max_output, min_output, context_tokens, context_placement)
-                   SELECT id, $3, $4, $5, $6, $7 FROM projects WHERE id = $1 AND can_reach_project(id, $2)
+                   INSERT INTO routes (project_id, name, max_output, min_output, context_tokens, context_placement,
+                                       allowed_features)
+                   SELECT id, $3, $4, $5, $6, $7, $12 FROM projects WHERE id = $1 AND can_reach_project(id, $2)
                    RETURNING id),
                targets AS (
                    INSERT INTO route_targets (route_id, group_number, connection_id, weight)
@@ -159,7 +164,8 @@ impl Store {
             &columns.groups,
             &columns.connections,
             &columns.weights,
-            entry.to_json()
+            entry.to_json(),
+            &settings.allowed_features
         )
         .fetch_optional(self.pool())
         .await?;
@@ -183,7 +189,7 @@ impl Store {
         sqlx::query_scalar!(
             "UPDATE routes
                 SET name = $4, max_output = $5, min_output = $6, context_tokens = $7, context_placement = $8,
-                    revision = revision + 1
+                    allowed_features = $9, revision = revision + 1
               WHERE id = $1 AND project_id = $2 AND can_reach_project($2, $3)
              RETURNING id",
             id.0,
@@ -193,7 +199,8 @@ impl Store {
             settings.max_output,
             settings.min_output,
             settings.context_tokens,
-            settings.context_placement
+            settings.context_placement,
+            &settings.allowed_features
         )
         .fetch_optional(&mut *transaction)
         .await?
@@ -257,6 +264,7 @@ mod tests {
             min_output: 64,
             context_tokens: 3000,
             context_placement: None,
+            allowed_features: Vec::new(),
             groups: vec![vec![target(1, 2), target(3, 1)], vec![target(1, 1)]],
         };
         let columns = Columns::of(&settings);

@@ -1,6 +1,6 @@
 //! What an edge needs to know of a project to serve its calls: its settings, its routes and where they lead.
 
-use domain::{Enforcement, ProjectId, RouteId, StoreId};
+use domain::{Enforcement, OutputField, ProjectId, RouteId, StoreId};
 use time::OffsetDateTime;
 
 use crate::targets::UpstreamTarget;
@@ -50,6 +50,8 @@ pub struct Route {
     pub context_tokens: i64,
     /// `system` or `last_user`; `None` for the provider's default.
     pub context_placement: Option<String>,
+    /// Features that cost more than their tokens and are allowed all the same.
+    pub allowed_features: Vec<String>,
     /// When it was made.
     pub created_at: OffsetDateTime,
     /// Where it leads, in the order of groups. Providers unknown to this build are left out.
@@ -63,6 +65,8 @@ pub struct RouteTarget {
     pub group: i16,
     /// Share of the group's calls.
     pub weight: i32,
+    /// How its output is bounded.
+    pub output_field: OutputField,
     /// Where it is.
     pub upstream: UpstreamTarget,
 }
@@ -110,9 +114,9 @@ impl Store {
     async fn list_routes_with_targets(&self, project: ProjectId) -> Result<Vec<Route>, StoreError> {
         let rows = sqlx::query!(
             r#"SELECT r.id, r.name, r.max_output, r.min_output, r.context_tokens, r.context_placement, r.created_at,
-                      t.group_number AS "group_number?", t.weight AS "weight?", c.id AS "connection_id?",
+                      r.allowed_features, t.group_number AS "group_number?", t.weight AS "weight?", c.id AS "connection_id?",
                       c.provider_type AS "provider_type?", c.base_url AS "base_url?", c.model_name AS "model_name?",
-                      c.credential_sealed AS "credential_sealed?"
+                      c.credential_sealed AS "credential_sealed?", c.output_field AS "output_field?"
                  FROM routes r
                       LEFT JOIN route_targets t ON t.route_id = r.id
                       LEFT JOIN model_connections c ON c.id = t.connection_id
@@ -132,6 +136,7 @@ impl Store {
                     min_output: row.min_output,
                     context_tokens: row.context_tokens,
                     context_placement: row.context_placement,
+                    allowed_features: row.allowed_features,
                     created_at: row.created_at,
                     targets: Vec::new(),
                 });
@@ -140,7 +145,12 @@ impl Store {
             let (Some(connection), Some(provider), Some(base_url), Some(model), Some(group)) = target else { continue };
             let upstream = UpstreamTarget::new(connection, &provider, base_url, model, row.credential_sealed);
             if let (Some(route), Some(upstream)) = (routes.last_mut(), upstream) {
-                route.targets.push(RouteTarget { group, weight: row.weight.unwrap_or(1), upstream });
+                // A word this build does not know is no field that it could send.
+                let output_field = match row.output_field {
+                    Some(name) => OutputField::parse(&name).unwrap_or(OutputField::None),
+                    None => upstream.provider.output_field(),
+                };
+                route.targets.push(RouteTarget { group, weight: row.weight.unwrap_or(1), output_field, upstream });
             }
         }
         Ok(routes)

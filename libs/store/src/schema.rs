@@ -42,6 +42,7 @@ pub const MIGRATIONS: &[Migration] = migrations! {
     9 "0009_settle.sql",
     10 "0010_ledger_calls.sql",
     11 "0011_settle_calls.sql",
+    12 "0012_features.sql",
 };
 
 const GRANTS: &str = include_str!("grants.sql");

@@ -35,6 +35,11 @@ impl Caller {
         self.known.principal.has_limits
     }
 
+    /// Whether the key has a budget of money of its own.
+    pub(crate) fn has_cost_budget(&self) -> bool {
+        self.known.principal.has_cost_budget
+    }
+
     /// Whether the key may call a route of this name.
     pub(crate) fn may_call(&self, route: &str) -> bool {
         let allowed = self.known.principal.allowed_routes.as_ref();
@@ -135,6 +140,7 @@ mod tests {
                 expires_in_seconds: None,
                 granted: grants.iter().map(|(id, _)| ProjectId(*id)).collect(),
                 has_limits: false,
+                has_cost_budget: false,
             },
             grants: grants.iter().map(|(id, name)| (ProjectId(*id), (*name).to_owned())).collect(),
         }

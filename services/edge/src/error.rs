@@ -63,8 +63,12 @@ pub(crate) enum EdgeError {
     CredentialUnreadable,
     #[error("the model {model} has no price, and the project has a cost budget")]
     ModelUnpriced { model: String },
-    #[error("{path} can cost more than what is held for a call, and a budget of money applies: leave it out")]
-    UnpricedFeature { path: String },
+    #[error(
+        "{path} can cost more than is held for a call, and a budget of money applies; the route does not allow {name}"
+    )]
+    UnpricedFeature { name: String, path: String },
+    #[error("the output of {model} cannot be bounded, and the project keeps its bounds")]
+    HardLimitUnsupported { model: String },
     #[error("the project has no document store")]
     NoStore,
     #[error("the document store cannot be searched")]

@@ -149,6 +149,26 @@ impl TestDatabase {
         self.announce("api_key", key.0).await
     }
 
+    /// Changes a route, likewise.
+    ///
+    /// # Errors
+    /// When a value is not allowed.
+    pub async fn change_route(&self, route: RouteId, set: &str) -> anyhow::Result<()> {
+        let sql = format!("UPDATE routes SET {set} WHERE id = {route}");
+        self.with_pool(async |pool| sqlx::raw_sql(AssertSqlSafe(sql)).execute(&pool).await).await?;
+        self.announce("route", route.0).await
+    }
+
+    /// Changes a connection, likewise.
+    ///
+    /// # Errors
+    /// When a value is not allowed.
+    pub async fn change_connection(&self, connection: ConnectionId, set: &str) -> anyhow::Result<()> {
+        let sql = format!("UPDATE model_connections SET {set} WHERE id = {connection}");
+        self.with_pool(async |pool| sqlx::raw_sql(AssertSqlSafe(sql)).execute(&pool).await).await?;
+        self.announce("connection", connection.0).await
+    }
+
     /// Changes a person, likewise.
     ///
     /// # Errors

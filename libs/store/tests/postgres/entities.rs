@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use domain::{ApiKey, ConnectionId, KeyKind, ProjectId, Secret};
+use domain::{ApiKey, ConnectionId, KeyKind, OutputField, ProjectId, Secret};
 use store::audit::{Actor, AuditEntry};
 use store::connections::{ConnectionSettings, CredentialChange};
 use store::projects::{ProjectDeletion, ProjectSettings};
@@ -25,6 +25,7 @@ pub(crate) fn connection(name: &str) -> ConnectionSettings {
         provider_type: "custom_openai".to_owned(),
         base_url: "http://127.0.0.1:1/v1".to_owned(),
         model_name: "m".to_owned(),
+        output_field: Some(OutputField::None),
     }
 }
 
@@ -35,6 +36,7 @@ fn route(name: &str, connections: &[ConnectionId]) -> RouteSettings {
         min_output: 64,
         context_tokens: 3000,
         context_placement: None,
+        allowed_features: vec!["audio".to_owned()],
         groups: connections.iter().map(|connection| vec![RouteTarget { connection: *connection, weight: 1 }]).collect(),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use domain::{Enforcement, PriceSnapshot, ProviderType, RouteId, StoreId};
+use domain::{Enforcement, OutputField, PriceSnapshot, ProviderType, RouteId, StoreId};
 use ledger::{PriceBook, PriceSource};
 use providers::{Connection, ContextPlacement, Feature, default_placement};
 use serde::Deserialize;
@@ -77,6 +77,7 @@ pub(crate) struct PublicRoute {
     pub(crate) created_at: OffsetDateTime,
     id: RouteId,
     placement: Option<ContextPlacement>,
+    allowed_features: Vec<String>,
     targets: Vec<Target>,
 }
 
@@ -85,6 +86,7 @@ pub(crate) struct PublicRoute {
 pub(crate) struct Target {
     pub(crate) provider: ProviderType,
     pub(crate) model: String,
+    pub(crate) output_field: OutputField,
     connection: Result<Arc<Connection>, Unusable>,
 }
 
@@ -145,11 +147,19 @@ impl Project {
         Ok(())
     }
 
-    /// Refuses features whose cost cannot be seen where the project counts cost.
-    pub(crate) fn allow_features(&self, found: &[Feature]) -> Result<(), EdgeError> {
-        match found.first() {
-            Some(feature) if self.has_cost_budget => Err(EdgeError::UnpricedFeature { path: feature.path.clone() }),
-            Some(_) | None => Ok(()),
+    /// Refuses features whose cost cannot be seen where money is counted, unless the route allows them.
+    pub(crate) fn allow_features(
+        &self,
+        caller: &Caller,
+        route: &PublicRoute,
+        found: &[Feature],
+    ) -> Result<(), EdgeError> {
+        if !self.has_cost_budget && !caller.has_cost_budget() {
+            return Ok(());
+        }
+        match found.iter().find(|feature| !route.allowed_features.contains(&feature.name)) {
+            Some(feature) => Err(EdgeError::UnpricedFeature { name: feature.name.clone(), path: feature.path.clone() }),
+            None => Ok(()),
         }
     }
 
@@ -181,11 +191,13 @@ impl PublicRoute {
             context_tokens: route.context_tokens,
             created_at: route.created_at,
             placement,
+            allowed_features: route.allowed_features,
             targets: route
                 .targets
                 .into_iter()
                 .map(|target| Target {
                     provider: target.upstream.provider,
+                    output_field: target.output_field,
                     connection: connect(&target.upstream).map(Arc::new),
                     model: target.upstream.model,
                 })

@@ -103,7 +103,10 @@ impl EdgeError {
             Self::ModelUnpriced { .. } => {
                 Face::new(S::BAD_REQUEST, INVALID_REQUEST, "model_unpriced", self).about(Some("model"))
             }
-            Self::UnpricedFeature { path } => {
+            Self::HardLimitUnsupported { .. } => {
+                Face::new(S::BAD_REQUEST, INVALID_REQUEST, "hard_limit_unsupported", self).about(Some("model"))
+            }
+            Self::UnpricedFeature { path, .. } => {
                 Face::new(S::BAD_REQUEST, INVALID_REQUEST, "unpriced_feature", self).about(Some(path))
             }
             Self::NoStore => Face::new(S::NOT_FOUND, INVALID_REQUEST, "store_not_found", self),

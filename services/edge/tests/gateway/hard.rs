@@ -136,3 +136,30 @@ async fn a_whole_answer_over_its_bound_is_cut_and_what_the_provider_used_is_char
     .await?;
     edge.stop().await
 }
+
+#[tokio::test]
+async fn a_target_that_cannot_bound_its_output_is_refused_where_bounds_are_kept() -> anyhow::Result<()> {
+    let world = World::with(HARD).await?;
+    let edge = world.edge().await?;
+    for (field, members) in [("max_completion_tokens", json!({ "max_tokens": 7 })), ("max_tokens", json!({}))] {
+        world.database.change_connection(world.connection, &format!("output_field = '{field}'")).await?;
+        testkit::until("the field is sent", async || {
+            edge.chat(members.clone()).send().await?;
+            Ok(world.upstream.log(0).calls.last().is_some_and(|call| call.body.get(field).is_some()))
+        })
+        .await?;
+    }
+    world.database.change_connection(world.connection, "output_field = 'none'").await?;
+    testkit::until("it is refused", async || Ok(edge.chat(json!({})).send().await?.status() == 400)).await?;
+    let calls = world.upstream.counters().requests;
+    for stream in [false, true] {
+        let told = body_of(edge.chat(json!({ "stream": stream })).send().await?, 400).await;
+        let error = &told["error"];
+        assert_eq!((&error["code"], &error["param"]), (&json!("hard_limit_unsupported"), &json!("model")));
+    }
+    assert_eq!(world.upstream.counters().requests, calls);
+    // Where a bound is only what is reserved, it does not matter.
+    world.database.change_project(world.project, "enforcement = 'soft'").await?;
+    testkit::until("it is served", async || Ok(edge.chat(json!({})).send().await?.status() == 200)).await?;
+    edge.stop().await
+}

@@ -161,7 +161,25 @@ async fn features_with_a_price_of_their_own_need_no_budget_of_money() -> anyhow:
     assert_eq!(edge.chat(json!({ "service_tier": "auto" })).send().await?.status(), 200);
     assert_eq!(world.upstream.counters().requests, 1);
     assert_eq!(world.logged(1).await?.len(), 1, "a refusal leaves no trace");
+    world.database.change_route(world.route, "allowed_features = '{web_search}'").await?;
+    let search_is = async |status: u16| Ok(edge.chat(search.clone()).send().await?.status() == status);
+    until("the route allows the search", async || search_is(200).await).await?;
+    refused(CHAT, &json!({ "service_tier": "priority" }), "service_tier").await?;
+    world.database.change_route(world.route, "allowed_features = '{}'").await?;
+    until("and no longer", async || search_is(400).await).await?;
     world.database.change_project(world.project, "cost_per_day = 0, tokens_per_day = 1000000").await?;
-    until("no money is counted", async || Ok(edge.chat(search.clone()).send().await?.status() == 200)).await?;
+    until("no money is counted", async || search_is(200).await).await?;
+
+    // A person's key may have a budget where the project has none.
+    let user = world.database.insert_user("ann").await?;
+    let (id, key) = world.database.insert_user_key(user, "k", &["chat"], &[world.project]).await?;
+    let send = async || {
+        let request = edge.bare(reqwest::Method::POST, CHAT).bearer_auth(key.secret().expose());
+        anyhow::Ok(request.json(&turn(search.clone())).send().await?)
+    };
+    assert_eq!(send().await?.status(), 200);
+    world.database.change_key(id, "cost_per_month = 1000000000").await?;
+    until("the key counts money", async || Ok(send().await?.status() == 400)).await?;
+    assert_eq!(error_of(send().await?).await.2, json!("unpriced_feature"));
     edge.stop().await
 }

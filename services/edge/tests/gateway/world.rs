@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use config::Env;
-use domain::{ApiKey, ApiKeyId, ConnectionId, ProjectId};
+use domain::{ApiKey, ApiKeyId, ConnectionId, ProjectId, RouteId};
 use edge::{App, SERVICE, Settings};
 use reqwest::{Client, RequestBuilder, Response, StatusCode};
 use runtime::{Process, Settings as _, Stop};
@@ -25,6 +25,7 @@ pub(crate) struct World {
     pub(crate) upstream: Handle,
     pub(crate) connection: ConnectionId,
     pub(crate) project: ProjectId,
+    pub(crate) route: RouteId,
     pub(crate) key_id: ApiKeyId,
     pub(crate) key: ApiKey,
 }
@@ -49,9 +50,9 @@ impl World {
         let database = testkit::database().await?;
         let connection = database.insert_connection("provider", &upstream.base_url(), "real-chat").await?;
         let project = database.insert_project("shop", limits).await?;
-        database.insert_route(project, "fast", connection).await?;
+        let route = database.insert_route(project, "fast", connection).await?;
         let (key_id, key) = database.insert_project_key(project).await?;
-        Ok(Self { database, upstream, connection, project, key_id, key })
+        Ok(Self { database, upstream, connection, project, route, key_id, key })
     }
 
     pub(crate) async fn edge(&self) -> anyhow::Result<Edge> {

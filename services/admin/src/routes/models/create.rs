@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::json;
 use store::connections::ConnectionSettings;
 
-use super::{View, base_url, credential, provider, read};
+use super::{View, base_url, credential, output_field, provider, read};
 use crate::app::App;
 use crate::auth::Deed;
 use crate::body::Json;
@@ -24,6 +24,7 @@ pub(crate) struct NewModel {
     #[serde(default)]
     base_url: String,
     api_key: Option<String>,
+    output_field: Option<String>,
 }
 
 /// Makes a connection. Its credential is sealed and never shown again.
@@ -38,6 +39,7 @@ pub(crate) async fn handle(
         provider_type: provider.as_str().to_owned(),
         base_url: base_url(&app, &new.base_url, provider)?,
         model_name: checks::model_name("model_name", &new.model_name)?,
+        output_field: output_field(new.output_field.as_deref())?,
     };
     let credential = credential(new.api_key)?;
     let entry = deed.entry(json!({ "name": settings.name, "base_url": settings.base_url }));

@@ -8,7 +8,7 @@ pub(crate) mod update;
 
 use std::net::IpAddr;
 
-use domain::{ConnectionId, ProviderType, Secret};
+use domain::{ConnectionId, OutputField, ProviderType, Secret};
 use providers::{is_public, validate_base_url};
 use serde::Serialize;
 use serde_json::Value;
@@ -33,6 +33,8 @@ pub(crate) struct View {
     provider_type: String,
     base_url: String,
     model_name: String,
+    /// The request field that bounds output, `none` where there is none; `null` for the provider's usual one.
+    output_field: Option<&'static str>,
     /// The ends of the credential, enough to tell one from another; `null` when there is none.
     api_key_masked: Option<String>,
     private_upstream: bool,
@@ -59,6 +61,7 @@ impl View {
             provider_type: settings.provider_type,
             base_url: settings.base_url,
             model_name: settings.model_name,
+            output_field: settings.output_field.map(OutputField::as_str),
             api_key_masked: masked,
             last_test: connection.last_test,
             revision: connection.revision,
@@ -99,6 +102,14 @@ fn provider(name: &str) -> Result<ProviderType, ApiError> {
     })
 }
 
+fn output_field(name: Option<&str>) -> Result<Option<OutputField>, ApiError> {
+    let field = |name| {
+        OutputField::parse(name)
+            .ok_or_else(|| ApiError::invalid("output_field: expected max_tokens, max_completion_tokens, none or null"))
+    };
+    name.map(field).transpose()
+}
+
 /// The base URL in the form that is kept; a provider with one public address needs none.
 fn base_url(app: &App, text: &str, provider: ProviderType) -> Result<String, ApiError> {
     let text = match (text.trim(), provider.default_base_url()) {
@@ -130,6 +141,13 @@ mod tests {
         assert_eq!(mask(&Secret::new("sk-proj-0123456789abcdef")), "sk-****cdef");
         assert_eq!(mask(&Secret::new("short")), "****");
         assert_eq!(mask(&Secret::new("üüüüüüüüüüüüüüüü")), "****");
+    }
+
+    #[test]
+    fn only_fields_that_can_be_sent_bound_output() {
+        assert_eq!(output_field(None).unwrap(), None);
+        assert_eq!(output_field(Some("none")).unwrap(), Some(OutputField::None));
+        assert!(output_field(Some("n_predict")).is_err());
     }
 
     #[test]

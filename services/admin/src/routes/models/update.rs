@@ -10,10 +10,10 @@ use store::StoreError;
 use store::connections::{ConnectionSettings, CredentialChange};
 use url::Url;
 
-use super::{View, base_url, credential, provider, read};
+use super::{View, base_url, credential, output_field, provider, read};
 use crate::app::App;
 use crate::auth::Deed;
-use crate::body::Json;
+use crate::body::{Json, nullable};
 use crate::error::ApiError;
 use crate::path::Id;
 use crate::routes::checks;
@@ -27,6 +27,8 @@ pub(crate) struct Changes {
     base_url: Option<String>,
     /// An empty one keeps what is there.
     api_key: Option<String>,
+    #[serde(default, deserialize_with = "nullable")]
+    output_field: Option<Option<String>>,
 }
 
 /// Changes a connection. Its credential never follows it to another address: without a new one in the same request it is
@@ -51,6 +53,10 @@ pub(crate) async fn handle(
             "model_name",
             changes.model_name.as_deref().unwrap_or(&now.settings.model_name),
         )?,
+        output_field: match changes.output_field {
+            Some(name) => output_field(name.as_deref())?,
+            None => now.settings.output_field,
+        },
     };
     let change = match credential(changes.api_key)? {
         Some(credential) => CredentialChange::Set(credential),
@@ -94,6 +100,7 @@ mod tests {
             provider_type: provider_type.to_owned(),
             base_url: base_url.to_owned(),
             model_name: "m".to_owned(),
+            output_field: None,
         }
     }
 

@@ -29,6 +29,7 @@ pub(crate) async fn handle(
         min_output: 64,
         context_tokens: 3000,
         context_placement: None,
+        allowed_features: Vec::new(),
         groups: Vec::new(),
     };
     let settings = new.apply(defaults)?;

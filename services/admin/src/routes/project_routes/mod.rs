@@ -19,6 +19,7 @@ use crate::error::ApiError;
 
 const MAX_GROUPS: usize = 8;
 const MAX_TARGETS: usize = 16;
+const MAX_FEATURES: usize = 64;
 const MAX_TOKENS: i64 = 10_000_000;
 
 /// A connection behind a route.
@@ -44,6 +45,7 @@ pub(crate) struct View {
     min_output: i64,
     context_tokens: i64,
     context_placement: Option<String>,
+    allowed_features: Vec<String>,
     /// Tried in order; inside a group a connection is chosen by weight.
     groups: Vec<Vec<Target>>,
     revision: i64,
@@ -61,6 +63,7 @@ impl From<Route> for View {
             min_output: settings.min_output,
             context_tokens: settings.context_tokens,
             context_placement: settings.context_placement,
+            allowed_features: settings.allowed_features,
             groups: settings.groups.into_iter().map(|group| group.into_iter().map(target).collect()).collect(),
             revision: route.revision,
         }
@@ -78,6 +81,7 @@ pub(crate) struct Changes {
     context_tokens: Option<i64>,
     #[serde(deserialize_with = "nullable")]
     context_placement: Option<Option<String>>,
+    allowed_features: Option<Vec<String>>,
     groups: Option<Vec<Vec<Target>>>,
 }
 
@@ -97,12 +101,27 @@ impl Changes {
             min_output: checks::within("min_output", min_output, 1, max_output.unwrap_or(MAX_TOKENS))?,
             context_tokens: checks::within("context_tokens", context_tokens, 0, MAX_TOKENS)?,
             context_placement,
+            allowed_features: features(self.allowed_features.unwrap_or(now.allowed_features))?,
             groups: match self.groups {
                 Some(groups) => checked(groups)?,
                 None => now.groups,
             },
         })
     }
+}
+
+/// Names of features, each once.
+fn features(names: Vec<String>) -> Result<Vec<String>, ApiError> {
+    let is_name = |name: &String| {
+        let known = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'_' | b'-' | b'.');
+        (1..=64).contains(&name.len()) && name.bytes().all(known)
+    };
+    if names.len() > MAX_FEATURES || !names.iter().all(is_name) {
+        return Err(ApiError::invalid(format!(
+            "allowed_features: expected up to {MAX_FEATURES} names such as service_tier or web_search"
+        )));
+    }
+    Ok(names.into_iter().collect::<BTreeSet<_>>().into_iter().collect())
 }
 
 fn checked(groups: Vec<Vec<Target>>) -> Result<Vec<Vec<RouteTarget>>, ApiError> {
@@ -150,6 +169,7 @@ mod tests {
             min_output: 64,
             context_tokens: 3000,
             context_placement: Some("system".to_owned()),
+            allowed_features: vec!["audio".to_owned()],
             groups: vec![vec![RouteTarget { connection: ConnectionId(1), weight: 1 }]],
         };
         changes.apply(now).map_err(|error| error.to_string())
@@ -162,6 +182,9 @@ mod tests {
         let changed =
             apply(r#"{"max_output":null,"context_placement":null,"groups":[[{"connection_id":2}]]}"#).unwrap();
         assert_eq!((changed.max_output, changed.context_placement), (None, None));
+        assert_eq!(changed.allowed_features, ["audio"]);
+        let changed_features = apply(r#"{"allowed_features":["web_search","audio","web_search"]}"#).unwrap();
+        assert_eq!(changed_features.allowed_features, ["audio", "web_search"]);
         assert_eq!(changed.groups, [[RouteTarget { connection: ConnectionId(2), weight: 1 }]]);
     }
 
@@ -172,6 +195,8 @@ mod tests {
             (r#"{"max_output":0}"#, "max_output"),
             (r#"{"min_output":101}"#, "min_output"),
             (r#"{"context_placement":"top"}"#, "context_placement"),
+            (r#"{"allowed_features":["a b"]}"#, "allowed_features"),
+            (r#"{"allowed_features":[""]}"#, "allowed_features"),
             (r#"{"groups":[]}"#, "groups"),
             (r#"{"groups":[[]]}"#, "groups"),
             (r#"{"groups":[[{"connection_id":1},{"connection_id":1}]]}"#, "twice"),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use domain::{Enforcement, NanoUsd, ProviderType, RequestId};
+use domain::{Enforcement, NanoUsd, RequestId};
 use http::HeaderMap;
 use ledger::OpenCall;
 use providers::{ChatCall, ChatRequest, Connection, Outgoing, OutputBound};
@@ -12,7 +12,7 @@ use tokens::Family;
 
 use crate::admission::{Admitted, Claim, DEFAULT_OUTPUT, LARGEST_OUTPUT, Model, Tags, admit};
 use crate::auth::Caller;
-use crate::catalog::PublicRoute;
+use crate::catalog::{Project, PublicRoute, Target};
 use crate::error::{EdgeError, Failure};
 use crate::grounding::{Grounded, Plan, sources_member};
 use crate::state::Edge;
@@ -43,9 +43,10 @@ pub(super) async fn prepare(
     let route = &chosen.route;
     let target = route.target()?;
     let connection = target.connection()?;
+    let bounding = bounding(&project, target, &route.name)?;
     let prices = edge.catalog.prices().await?;
     let hold_prices = project.hold_prices(route, &prices)?;
-    project.allow_features(&request.costly_features(target.provider).map_err(EdgeError::from)?)?;
+    project.allow_features(caller, route, &request.costly_features(target.provider).map_err(EdgeError::from)?)?;
     let family = Family::of(&target.model);
     let counted = edge.counter.chat(family, body, request, project.system_prompt.as_deref()).await?;
 
@@ -93,8 +94,8 @@ pub(super) async fn prepare(
         context: grounded.block.as_deref(),
         placement: route.placement(connection.provider),
         project_prompt: project.system_prompt.as_deref(),
-        output_bound: matches!(project.enforcement, Enforcement::Hard).then(|| OutputBound {
-            field: bound_field(connection.provider),
+        output_bound: bounding.map(|field| OutputBound {
+            field,
             tokens: call.output_tokens().unsigned_abs(),
             family,
             prompt_tokens: prompt.unsigned_abs(),
@@ -111,10 +112,11 @@ fn output_bound(route: &PublicRoute, request: &ChatRequest<'_>) -> i64 {
     each.saturating_mul(i64::try_from(request.n).unwrap_or(1))
 }
 
-/// The field by which a provider bounds output, reasoning included.
-fn bound_field(provider: ProviderType) -> &'static str {
-    match provider {
-        ProviderType::OpenAi => "max_completion_tokens",
-        ProviderType::CustomOpenAi => "max_tokens",
+/// The field that bounds the output at a target, where the project keeps its bounds.
+fn bounding(project: &Project, target: &Target, asked: &str) -> Result<Option<&'static str>, EdgeError> {
+    if project.enforcement == Enforcement::Soft {
+        return Ok(None);
     }
+    let field = target.output_field.member();
+    field.map(Some).ok_or_else(|| EdgeError::HardLimitUnsupported { model: asked.to_owned() })
 }

@@ -35,7 +35,7 @@ pub(crate) async fn create(
     let connection = target.connection()?;
     let prices = edge.catalog.prices().await?;
     let hold_prices = project.hold_prices(&chosen.route, &prices)?;
-    project.allow_features(&request.costly_features(target.provider))?;
+    project.allow_features(&caller, &chosen.route, &request.costly_features(target.provider))?;
     let counted = edge.counter.embeddings(Family::of(&target.model), &received, &request).await?;
     let claim = Claim {
         request: id,
