@@ -38,7 +38,8 @@ BEGIN
             list_open_calls_v1(uuid, bigint), forget_calls_v1(uuid[]), give_up_v1(uuid, bigint, integer),
             list_orphaned_instances_v1(bigint),
             find_principal_v1(bytea), find_principal_v2(bytea), find_principal_v3(bytea),
-            ensure_log_day(date) TO ragmux_edge;
+            ensure_log_day(date), usage_windows_v1(bigint, bigint), find_ledger_entry_v1(uuid, bigint, bigint),
+            add_denials_v1(smallint[], bigint[], text[], bigint[], bigint[]) TO ragmux_edge;
     END IF;
 
     IF to_regrole('ragmux_backend') IS NOT NULL AND current_user <> 'ragmux_backend' THEN
@@ -52,7 +53,8 @@ BEGIN
             chunks, posting_segments, postings, embedding_memo TO ragmux_backend;
         -- Audit is append only, and what the ledger says is changed by its own functions alone.
         GRANT SELECT, INSERT ON audit_logs TO ragmux_backend;
-        GRANT SELECT ON schema_migrations, tier_state, usage_counters, requests_open, request_logs TO ragmux_backend;
+        GRANT SELECT ON schema_migrations, tier_state, usage_counters, requests_open, request_logs, usage_rollups,
+            usage_rollup_state, denial_rollups TO ragmux_backend;
         FOR v_table IN
             SELECT oid::regclass FROM pg_class
              WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r' AND relname LIKE 'chunk\_embeddings\_%'
@@ -68,6 +70,7 @@ BEGIN
             reassert_v1(uuid, uuid[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], jsonb),
             list_open_calls_v1(uuid, bigint), forget_calls_v1(uuid[]), give_up_v1(uuid, bigint, integer),
             list_orphaned_instances_v1(bigint),
-            ensure_vector_table(integer), ensure_log_day(date) TO ragmux_backend;
+            ensure_vector_table(integer), ensure_log_day(date), due_usage_days_v1(), roll_up_usage_day_v1(date),
+            finish_usage_rollup_v1(timestamptz) TO ragmux_backend;
     END IF;
 END $$;

@@ -13,6 +13,7 @@ pub mod blobs;
 pub mod canary;
 pub mod config_log;
 pub mod connections;
+pub mod denials;
 pub mod document_stores;
 pub mod documents;
 mod error;
@@ -27,6 +28,7 @@ pub mod projects;
 pub mod provision;
 pub mod queue;
 mod reach;
+pub mod rollups;
 pub mod routes;
 pub mod routing;
 pub mod schema;
@@ -36,6 +38,7 @@ pub mod targets;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod uploads;
+pub mod usage;
 pub mod users;
 
 pub use error::{MigrateError, StoreError};

@@ -43,6 +43,7 @@ pub const MIGRATIONS: &[Migration] = migrations! {
     10 "0010_ledger_calls.sql",
     11 "0011_settle_calls.sql",
     12 "0012_features.sql",
+    13 "0013_usage.sql",
 };
 
 const GRANTS: &str = include_str!("grants.sql");

@@ -17,5 +17,5 @@ pub use http::http_client;
 pub use private_server::PrivateServer;
 pub use stack::{Admin, Builder, Process, Project, Role, Stack};
 pub use standing::standing;
-pub use store::testing::{LoggedCall, RoleName, TestDatabase, TierTotals};
+pub use store::testing::{LogRow, LoggedCall, RoleName, TestDatabase, TierTotals, UsageRow};
 pub use wait::{DEADLINE, eventually, until};

@@ -6,6 +6,7 @@ mod gateway;
 mod ledger;
 mod transaction;
 mod uploads;
+mod usage;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -19,6 +20,7 @@ pub use self::gateway::LoggedCall;
 pub use self::ledger::{ProjectLock, TierTotals};
 pub use self::transaction::OpenTransaction;
 pub use self::uploads::{ChunkFacts, UploadFacts};
+pub use self::usage::{LogRow, UsageRow};
 use crate::provision::{RoleUrls, provision, role_urls};
 use crate::{Store, StoreError, schema};
 

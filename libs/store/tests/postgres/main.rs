@@ -13,4 +13,6 @@ mod contention;
 mod crashes;
 mod entities;
 mod queue;
+mod rollups;
 mod schema;
+mod usage;

@@ -61,6 +61,9 @@ async fn the_edge_role_cannot_read_people_or_make_tables() -> anyhow::Result<()>
         "CREATE TABLE mine (id int)",
         "UPDATE tier_state SET open_calls = 0",
         "DELETE FROM request_logs",
+        "SELECT FROM usage_rollups",
+        "INSERT INTO denial_rollups VALUES (now(), 1, 1, 'rate_limit_rpm', 1)",
+        "SELECT roll_up_usage_day_v1(CURRENT_DATE)",
         "SELECT ensure_vector_table(8)",
         "CREATE FUNCTION cardinality(uuid[]) RETURNS integer LANGUAGE sql AS 'SELECT 1'",
     ] {
@@ -82,6 +85,8 @@ async fn the_backend_role_cannot_rewrite_history() -> anyhow::Result<()> {
         "UPDATE audit_logs SET actor = ''",
         "DELETE FROM request_logs",
         "DELETE FROM tier_state",
+        "DELETE FROM usage_rollups",
+        "UPDATE denial_rollups SET denials = 0",
     ] {
         let error = sqlx::raw_sql(statement).execute(&pool).await.unwrap_err();
         let code = error.as_database_error().and_then(|error| error.code()).unwrap_or_default().into_owned();
