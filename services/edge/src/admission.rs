@@ -4,15 +4,16 @@ mod count;
 mod denials;
 mod headers;
 mod tags;
+mod tally;
 
 use std::borrow::Cow;
 use std::time::Instant;
 
-use domain::{ConnectionId, NanoUsd, PriceSnapshot, ProviderType, RequestId};
+use domain::{ConnectionId, NanoUsd, PriceSnapshot, ProviderType, RequestId, Tier};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use ledger::{Ending, OpenCall, Outcome, Overruling};
 use providers::{Charge, Connection, UpstreamError, Usage};
-use store::ledger::{Ask, Denial, Headroom};
+use store::ledger::{Ask, Denial};
 
 use crate::auth::Caller;
 use crate::catalog::Target;
@@ -22,6 +23,7 @@ use crate::state::Edge;
 pub(crate) use count::{TokenCounter, output};
 pub(crate) use denials::Denials;
 pub(crate) use tags::Tags;
+pub(crate) use tally::{Tally, keep_writing};
 
 /// The output bound of a call that brings none, on a route that has none.
 pub(crate) const DEFAULT_OUTPUT: i64 = 4096;
@@ -75,13 +77,9 @@ impl Claim<'_> {
     }
 
     /// What every answer to it carries, a denial as well.
-    fn headers(&self, headroom: &Headroom) -> HeaderMap {
-        let mut headers = HeaderMap::new();
-        if let Some(value) = self.model.as_ref().and_then(|model| HeaderValue::from_str(model.name).ok()) {
-            headers.insert(MODEL, value);
-        }
-        headers::describe(headroom, &mut headers);
-        headers
+    fn headers(&self) -> HeaderMap {
+        let value = self.model.as_ref().and_then(|model| HeaderValue::from_str(model.name).ok());
+        value.map(|value| (MODEL, value)).into_iter().collect()
     }
 }
 
@@ -95,10 +93,9 @@ pub(crate) struct Admitted {
 pub(crate) async fn admit(edge: &Edge, claim: Claim<'_>) -> Result<Admitted, Failure> {
     let (project, key) = (claim.caller.project, claim.caller.key());
     if let Some(denial) = edge.denials.recall(project, key, claim.costs_nothing()) {
-        return Err(denied(&claim, denial));
+        return Err(denied(edge, claim.caller, denial, claim.headers()));
     }
     let model = claim.model.as_ref().map(|model| model.name);
-    let tags = claim.tags.json();
     let details = serde_json::json!({
         "operation": claim.operation,
         "route": claim.route,
@@ -106,7 +103,7 @@ pub(crate) async fn admit(edge: &Edge, claim: Claim<'_>) -> Result<Admitted, Fai
         "provider_type": claim.model.as_ref().map(|model| model.provider.as_str()),
         "connection_id": claim.model.as_ref().and_then(|model| model.connection).map(|connection| connection.0),
         "streamed": claim.streamed,
-        "tags": tags,
+        "tags": claim.tags.json(),
         // Stands until the call is settled, and for good if this process dies before.
         "status": 499,
     });
@@ -131,24 +128,28 @@ pub(crate) async fn admit(edge: &Edge, claim: Claim<'_>) -> Result<Admitted, Fai
     };
     match outcome? {
         Outcome::Open(mut call) => {
-            let headers = claim.headers(call.headroom());
+            let mut headers = claim.headers();
+            headers::describe(call.headroom(), &mut headers);
             call.accepted_at(claim.accepted);
-            let entry = call.entry_mut();
-            entry.streamed = claim.streamed;
-            entry.tags = tags;
+            call.entry_mut().streamed = claim.streamed;
             Ok(Admitted { call, headers })
         }
         Outcome::Denied(denial) => {
             edge.denials.remember(asking, project, key, &denial);
-            Err(denied(&claim, denial))
+            Err(denied(edge, claim.caller, denial, claim.headers()))
         }
         Outcome::Refused { code } => Err(refused(edge, claim.caller, &code).into()),
     }
 }
 
-/// Answers a denial.
-fn denied(claim: &Claim<'_>, denial: Denial) -> Failure {
-    let headers = claim.headers(&denial.headroom);
+/// Counts a denial and answers it.
+fn denied(edge: &Edge, caller: &Caller, denial: Denial, mut headers: HeaderMap) -> Failure {
+    let whose = match denial.tier {
+        Tier::Project => caller.project.0,
+        Tier::Key => caller.key().0,
+    };
+    edge.tally.count(denial.tier, whose, &denial.code);
+    headers::describe(&denial.headroom, &mut headers);
     Failure::with(EdgeError::Denied(Box::new(denial)), headers)
 }
 
@@ -156,6 +157,7 @@ fn denied(claim: &Claim<'_>, denial: Denial) -> Failure {
 fn refused(edge: &Edge, caller: &Caller, code: &str) -> EdgeError {
     // The database knows something newer of this key than was kept here.
     edge.principals.key_changed(caller.key());
+    edge.tally.count(Tier::Key, caller.key().0, code);
     match code {
         "key_revoked" => EdgeError::KeyState(KeyState::Revoked),
         "key_expired" => EdgeError::KeyState(KeyState::Expired),
@@ -187,19 +189,20 @@ pub(crate) fn settle_interrupted(
     caller: &Caller,
     call: OpenCall,
     interruption: Interruption,
-) -> EdgeError {
-    let error = match interruption {
-        Interruption::Stop => return settle_cut(call),
-        Interruption::Overruled(Overruling::Denied(denial)) => EdgeError::Denied(Box::new(denial)),
-        Interruption::Overruled(Overruling::Refused(code)) => refused(edge, caller, &code),
+    headers: HeaderMap,
+) -> Failure {
+    let failure = match interruption {
+        Interruption::Stop => return Failure::with(settle_cut(call), headers),
+        Interruption::Overruled(Overruling::Denied(denial)) => denied(edge, caller, denial, headers),
+        Interruption::Overruled(Overruling::Refused(code)) => Failure::with(refused(edge, caller, &code), headers),
     };
     let (status, code) = {
-        let face = error.face();
+        let face = failure.error.face();
         (face.status.as_u16(), face.code.map(Cow::into_owned))
     };
     // It was sent: the provider may bill the prompt.
     call.finish(Ending::Cut, status, code.as_deref());
-    error
+    failure
 }
 
 /// Settles a call that failed before the first byte of an answer.

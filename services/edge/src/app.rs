@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use vault::Vault;
 
-use crate::admission::{Denials, TokenCounter};
+use crate::admission::{Denials, Tally, TokenCounter, keep_writing};
 use crate::auth::Principals;
 use crate::body::Bodies;
 use crate::catalog::{Catalog, open_credential};
@@ -104,6 +104,7 @@ impl App {
         let (membership, ledger_tasks) = match started {
             Ok(Started { edge, from, membership, ledger_tasks }) => {
                 tasks.spawn(changes::follow(Arc::clone(&edge), from, stop_tasks.clone()));
+                tasks.spawn(keep_writing(Arc::clone(&edge), stop_tasks.clone()));
                 tasks.spawn(log_days::keep_ahead(store.clone(), stop_tasks.clone()));
                 late.open(api(&edge));
                 membership.active();
@@ -171,6 +172,7 @@ impl Parts<'_> {
             catalog: Catalog::new(store.clone(), vault),
             counter: TokenCounter::new(),
             denials: Denials::new(),
+            tally: Tally::new(),
             bodies: Bodies::new(self.settings.bodies),
             grounding: Grounding::new(Retrieval::new(store.clone(), providers.clone(), open)),
             call_limit: self.settings.stream_max_duration,

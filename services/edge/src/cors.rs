@@ -17,7 +17,7 @@ const KEY: &str = "CORS_ORIGINS";
 const REMEMBERED: Duration = Duration::from_secs(600);
 
 /// What scripts of a page may read beside the body: what a client of the API may want to know.
-const EXPOSED: [&str; 26] = [
+const EXPOSED: [&str; 28] = [
     "retry-after",
     "warning",
     "x-request-id",
@@ -33,6 +33,8 @@ const EXPOSED: [&str; 26] = [
     "x-ragmux-budget-monthly-remaining",
     "x-ragmux-cache",
     "x-ragmux-connection",
+    "x-ragmux-cost-budget-daily-remaining",
+    "x-ragmux-cost-budget-monthly-remaining",
     "x-ragmux-dropped",
     "x-ragmux-model",
     "x-ragmux-projects",

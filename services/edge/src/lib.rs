@@ -20,6 +20,7 @@ mod cors;
 mod error;
 mod grounding;
 mod log_days;
+mod money;
 mod rescue;
 mod routes;
 mod stack;

@@ -8,7 +8,7 @@ use providers::Providers;
 use runtime::Cut;
 use store::Store;
 
-use crate::admission::{Denials, TokenCounter};
+use crate::admission::{Denials, Tally, TokenCounter};
 use crate::auth::Principals;
 use crate::body::Bodies;
 use crate::catalog::Catalog;
@@ -24,6 +24,8 @@ pub(crate) struct Edge {
     pub(crate) counter: TokenCounter,
     /// What was denied a moment ago.
     pub(crate) denials: Denials,
+    /// What was denied and is not yet in the database.
+    pub(crate) tally: Tally,
     pub(crate) bodies: Bodies,
     pub(crate) grounding: Grounding,
     /// How long a call may last.

@@ -3,6 +3,8 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
 use store::ledger::Headroom;
 
+use crate::money::dollars;
+
 const LIMIT_REQUESTS: HeaderName = HeaderName::from_static("x-ratelimit-limit-requests");
 const REMAINING_REQUESTS: HeaderName = HeaderName::from_static("x-ratelimit-remaining-requests");
 const RESET_REQUESTS: HeaderName = HeaderName::from_static("x-ratelimit-reset-requests");
@@ -11,6 +13,9 @@ const REMAINING_TOKENS: HeaderName = HeaderName::from_static("x-ratelimit-remain
 const RESET_TOKENS: HeaderName = HeaderName::from_static("x-ratelimit-reset-tokens");
 const DAILY: HeaderName = HeaderName::from_static("x-ragmux-budget-daily-remaining");
 const MONTHLY: HeaderName = HeaderName::from_static("x-ragmux-budget-monthly-remaining");
+// Names of their own, so that nobody takes dollars for tokens.
+const DAILY_COST: HeaderName = HeaderName::from_static("x-ragmux-cost-budget-daily-remaining");
+const MONTHLY_COST: HeaderName = HeaderName::from_static("x-ragmux-cost-budget-monthly-remaining");
 
 /// Adds a header for each limit that exists.
 pub(super) fn describe(headroom: &Headroom, headers: &mut HeaderMap) {
@@ -30,6 +35,11 @@ pub(super) fn describe(headroom: &Headroom, headers: &mut HeaderMap) {
     for (rest, name) in [(headroom.day_tokens, DAILY), (headroom.month_tokens, MONTHLY)] {
         if let Some(rest) = rest {
             headers.insert(name, HeaderValue::from(rest));
+        }
+    }
+    for (rest, name) in [(headroom.day_cost, DAILY_COST), (headroom.month_cost, MONTHLY_COST)] {
+        if let Some(value) = rest.and_then(|rest| HeaderValue::from_str(&dollars(rest.0)).ok()) {
+            headers.insert(name, value);
         }
     }
 }
@@ -52,6 +62,8 @@ fn openai_duration(milliseconds: i64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use domain::NanoUsd;
+
     use super::*;
 
     #[test]
@@ -78,6 +90,8 @@ mod tests {
             minute_resets_in_ms: 1500,
             requests: Some((2, 1)),
             month_tokens: Some(9),
+            day_cost: Some(NanoUsd(1_500_000_000)),
+            month_cost: Some(NanoUsd::ZERO),
             ..Headroom::default()
         };
         describe(&headroom, &mut headers);
@@ -88,6 +102,8 @@ mod tests {
             shown,
             [
                 "x-ragmux-budget-monthly-remaining: 9",
+                "x-ragmux-cost-budget-daily-remaining: 1.5",
+                "x-ragmux-cost-budget-monthly-remaining: 0",
                 "x-ratelimit-limit-requests: 2",
                 "x-ratelimit-remaining-requests: 1",
                 "x-ratelimit-reset-requests: 1.5s",

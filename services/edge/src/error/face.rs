@@ -11,6 +11,7 @@ use store::ledger::Denial;
 use time::format_description::well_known::Rfc3339;
 
 use super::{EdgeError, KeyState};
+use crate::money::{dollars, number};
 
 const INVALID_REQUEST: &str = "invalid_request_error";
 const INVALID_KEY: &str = "invalid_api_key";
@@ -170,20 +171,6 @@ fn denied(denial: &Denial) -> Face<'_> {
     face
 }
 
-/// Nano-USD as US dollars, exactly.
-fn dollars(nano: i64) -> String {
-    const NANO: u64 = 1_000_000_000;
-    let sign = if nano < 0 { "-" } else { "" };
-    let (whole, rest) = (nano.unsigned_abs() / NANO, nano.unsigned_abs() % NANO);
-    let text = format!("{sign}{whole}.{rest:09}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
-/// A number that is written as it is, without a detour over a float.
-fn number(text: String) -> Box<RawValue> {
-    RawValue::from_string(text).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use store::ledger::Headroom;
@@ -202,19 +189,6 @@ mod tests {
             retry_after_seconds: 90,
             headroom: Headroom::default(),
         }))
-    }
-
-    #[test]
-    fn dollars_are_exact_decimals() {
-        for (nano, shown) in [
-            (0, "0"),
-            (1, "0.000000001"),
-            (-2_500_000_000, "-2.5"),
-            (10_000_000_000, "10"),
-            (i64::MIN, "-9223372036.854775808"),
-        ] {
-            assert_eq!(dollars(nano), shown);
-        }
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Denials: what is told, what is remembered, and what is left of them.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicI64;
+use std::sync::atomic::Ordering::Relaxed;
 
 use domain::{ApiKey, ApiKeyId};
 use reqwest::{Method, Response};
@@ -42,7 +44,7 @@ const CAPS: [Cap; 7] = [
         used: Some("month_cost"),
         wait: 31 * 86_400,
         resets: Some("-01T00:00:00Z"),
-        headers: &[],
+        headers: &["x-ragmux-cost-budget-monthly-remaining"],
     },
     Cap {
         column: "tokens_per_day",
@@ -58,7 +60,7 @@ const CAPS: [Cap; 7] = [
         used: Some("day_cost"),
         wait: 86_400,
         resets: Some("T00:00:00Z"),
-        headers: &[],
+        headers: &["x-ragmux-cost-budget-daily-remaining"],
     },
     Cap {
         column: "tokens_per_minute",
@@ -180,6 +182,7 @@ impl Tier<'_> {
                     "x-ratelimit-limit-tokens" | "x-ratelimit-limit-requests" => value == size.to_string(),
                     "x-ratelimit-remaining-requests" => value == "0",
                     "x-ratelimit-reset-tokens" | "x-ratelimit-reset-requests" => value.ends_with('s'),
+                    _ if name.starts_with("x-ragmux-cost-") => value == "0.000000001",
                     _ => value == "1",
                 };
                 assert!(fits, "{what}: {name}: {value}");
@@ -219,7 +222,7 @@ impl Tier<'_> {
 }
 
 #[tokio::test]
-async fn every_denial_says_what_is_spent_and_leaves_nothing_behind() -> anyhow::Result<()> {
+async fn every_denial_says_what_is_spent_and_leaves_nothing_but_a_count() -> anyhow::Result<()> {
     let (world, _) = passages::world().await?;
     let embed = world.database.insert_connection("vectors", &world.upstream.base_url(), "demo-embed").await?;
     world.database.insert_route(world.project, "vectors", embed).await?;
@@ -233,13 +236,20 @@ async fn every_denial_says_what_is_spent_and_leaves_nothing_behind() -> anyhow::
     let (id, key) = world.database.insert_user_key(user, "k", &scopes, &[world.project]).await?;
     let edge = world.edge().await?;
     let tier = |number, id, key| Tier { world: &world, edge: &edge, key, number, id, told: BTreeMap::new() };
+    let mut told = BTreeMap::new();
     for mut tier in [tier(1, world.project.0, &world.key), tier(2, id.0, &key)] {
         for cap in &CAPS {
             tier.meets(cap).await?;
         }
         assert_eq!(tier.told.len(), CAPS.len());
+        told.append(&mut tier.told);
     }
-    edge.stop().await
+    edge.stop().await?;
+    // The end of an edge writes what is not yet written.
+    let counted = world.database.denial_counts().await?;
+    let told: Vec<_> = told.into_iter().map(|((tier, id, code), denials)| (tier, id, code, denials)).collect();
+    assert_eq!(counted, told);
+    Ok(())
 }
 
 #[tokio::test]
@@ -252,12 +262,14 @@ async fn a_cap_that_is_used_up_denies_without_the_database_for_a_moment() -> any
     world.next_chat(Behaviour { figures: Some(figures), ..Behaviour::default() });
     assert_eq!(edge.chat(json!({ "max_tokens": 460 })).send().await?.status(), 200);
     world.the_logged_call().await?;
+    let denials = AtomicI64::new(0);
     until("a denial while the database is away", async || {
         way.block(false);
         let asked = edge.chat(json!({})).send().await?;
         if asked.status() != 429 {
             return Ok(false);
         }
+        denials.fetch_add(1, Relaxed);
         let of_ledger = |answer: &Response| {
             ["x-ragmux-budget-daily-remaining", "x-ragmux-model", "x-should-retry"]
                 .map(|name| header(answer, name).unwrap().to_owned())
@@ -269,6 +281,7 @@ async fn a_cap_that_is_used_up_denies_without_the_database_for_a_moment() -> any
         if recalled.status() != 429 {
             return Ok(false);
         }
+        denials.fetch_add(1, Relaxed);
         assert_eq!(of_ledger(&recalled), headers);
         assert!((1..=86_400).contains(&header(&recalled, "retry-after").unwrap().parse::<i64>()?));
         let second = body_of(recalled, 429).await;
@@ -281,8 +294,16 @@ async fn a_cap_that_is_used_up_denies_without_the_database_for_a_moment() -> any
     way.block(false);
     // More room, and it is had.
     world.database.change_project(world.project, "tokens_per_day = 5000").await?;
-    until("calls are served", async || Ok(edge.chat(json!({})).send().await?.status() == 200)).await?;
-    edge.stop().await
+    until("calls are served", async || {
+        let status = edge.chat(json!({})).send().await?.status();
+        denials.fetch_add(i64::from(status == 429), Relaxed);
+        Ok(status == 200)
+    })
+    .await?;
+    edge.stop().await?;
+    let counted = world.database.denial_counts().await?;
+    assert_eq!(counted, [(1, world.project.0, "budget_daily".to_owned(), denials.into_inner())]);
+    Ok(())
 }
 
 #[tokio::test]
@@ -301,4 +322,24 @@ async fn a_denial_for_calls_in_flight_ends_with_them() -> anyhow::Result<()> {
     // The very next call is admitted.
     assert_eq!(edge.chat(json!({ "max_tokens": 100 })).send().await?.status(), 200);
     edge.stop().await
+}
+
+#[tokio::test]
+async fn a_key_that_admission_refuses_is_counted_and_leaves_nothing_else() -> anyhow::Result<()> {
+    let world = World::with("requests_per_minute = 100").await?;
+    let edge = world.edge().await?;
+    assert_eq!(edge.chat(json!({})).send().await?.status(), 200);
+    world.the_logged_call().await?;
+    let rows = world.database.tier_rows().await?;
+    // Not announced: only the ledger knows.
+    world.database.execute("UPDATE api_keys SET revoked_at = clock_timestamp()").await?;
+    let (status, _, code) = error_of(edge.chat(json!({})).send().await?).await;
+    assert_eq!((status, code), (401, json!("key_revoked")));
+    // From here on it is known, and is no matter of admission.
+    let (status, _, code) = error_of(edge.chat(json!({})).send().await?).await;
+    assert_eq!((status, code), (401, json!("key_revoked")));
+    assert_eq!((world.database.tier_rows().await?, world.logged(1).await?.len()), (rows, 1));
+    edge.stop().await?;
+    assert_eq!(world.database.denial_counts().await?, [(2, world.key_id.0, "key_revoked".to_owned(), 1)]);
+    Ok(())
 }

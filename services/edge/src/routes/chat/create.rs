@@ -55,7 +55,7 @@ async fn whole(edge: &Shared, caller: &Caller, ready: Ready) -> Result<Response,
     let answer = match answer {
         Ok(answer) => answer,
         Err(interruption) => {
-            return Err(Failure::with(settle_interrupted(edge, caller, *call, interruption), headers));
+            return Err(settle_interrupted(edge, caller, *call, interruption, headers));
         }
     };
     note_attempts(&mut headers, &attempts);
@@ -108,7 +108,7 @@ async fn stream(edge: Shared, caller: &Caller, ready: Ready, received: Bytes) ->
     let first = match first {
         Ok(first) => first,
         Err(interruption) => {
-            return Err(Failure::with(settle_interrupted(&edge, caller, *call, interruption), headers));
+            return Err(settle_interrupted(&edge, caller, *call, interruption, headers));
         }
     };
     let relay = match first {

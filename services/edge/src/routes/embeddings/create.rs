@@ -67,7 +67,7 @@ pub(crate) async fn create(
     let answer = match answer {
         Ok(answer) => answer,
         Err(interruption) => {
-            return Err(Failure::with(settle_interrupted(&edge, &caller, *call, interruption), headers));
+            return Err(settle_interrupted(&edge, &caller, *call, interruption, headers));
         }
     };
     call.entry_mut().attempts = i32::try_from(attempts.made()).unwrap_or(i32::MAX);
