@@ -40,6 +40,11 @@ impl Caller {
         self.known.principal.has_cost_budget
     }
 
+    /// The key, if it is a person's and not the project's own.
+    pub(crate) fn persons_key(&self) -> Option<ApiKeyId> {
+        (self.known.principal.kind == KeyKind::Gateway).then(|| self.key())
+    }
+
     /// Whether the key may call a route of this name.
     pub(crate) fn may_call(&self, route: &str) -> bool {
         let allowed = self.known.principal.allowed_routes.as_ref();
@@ -47,9 +52,9 @@ impl Caller {
     }
 }
 
-/// Lets calls pass whose key is good for the scope.
+/// Lets calls pass whose key is good, for the scope where one is needed.
 pub(crate) async fn authenticate(
-    State((edge, scope)): State<(Shared, Scope)>,
+    State((edge, scope)): State<(Shared, Option<Scope>)>,
     mut request: Request,
     next: Next,
 ) -> Result<Response, Failure> {
@@ -58,7 +63,7 @@ pub(crate) async fn authenticate(
     Ok(next.run(request).await)
 }
 
-async fn identify(edge: &Shared, headers: &HeaderMap, scope: Scope) -> Result<Caller, EdgeError> {
+async fn identify(edge: &Shared, headers: &HeaderMap, scope: Option<Scope>) -> Result<Caller, EdgeError> {
     let text = key_text(headers).ok_or(EdgeError::NoKey)?;
     // The checksum is in the key: a mistyped one costs no question to the database.
     let key = ApiKey::parse(text).map_err(|_| EdgeError::BadKey)?;
@@ -67,7 +72,7 @@ async fn identify(edge: &Shared, headers: &HeaderMap, scope: Scope) -> Result<Ca
     }
     let known = edge.principals.find(&edge.store, key.hash()).await?.ok_or(EdgeError::BadKey)?;
     check_state(&known)?;
-    if !has_scope(&known, scope) {
+    if let Some(scope) = scope.filter(|scope| !has_scope(&known, *scope)) {
         return Err(EdgeError::Scope(scope));
     }
     let project = choose_project(&known, asked_project(headers))?;

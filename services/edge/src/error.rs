@@ -71,6 +71,8 @@ pub(crate) enum EdgeError {
     HardLimitUnsupported { model: String },
     #[error("the project has no document store")]
     NoStore,
+    #[error("there is no such call of this project and key")]
+    NoSuchCall,
     #[error("the document store cannot be searched")]
     Search(#[source] RetrievalError),
     #[error("a limit is reached")]

@@ -5,3 +5,4 @@ pub(crate) mod embeddings;
 pub(crate) mod models;
 pub(crate) mod request_id;
 pub(crate) mod retrieve;
+pub(crate) mod usage;

@@ -15,7 +15,7 @@ use tower_http::cors::CorsLayer;
 use crate::auth::authenticate;
 use crate::error::{EdgeError, Failure};
 use crate::rescue::rescue;
-use crate::routes::{chat, embeddings, models, request_id, retrieve};
+use crate::routes::{chat, embeddings, models, request_id, retrieve, usage};
 use crate::state::Shared;
 
 /// The API, once what it needs is there.
@@ -52,11 +52,12 @@ pub(crate) fn front(health: &Health, late: Late, cors: Option<CorsLayer>) -> Rou
 
 /// The API.
 pub(crate) fn api(edge: &Shared) -> Router {
-    let scoped = |scope: Scope, handler: MethodRouter<Shared>| {
+    let keyed = |scope: Option<Scope>, handler: MethodRouter<Shared>| {
         // Before the body is read: who may not call costs no memory. Not around the fallbacks: what does not exist
         // does not exist for anybody.
         handler.route_layer(from_fn_with_state((Arc::clone(edge), scope), authenticate))
     };
+    let scoped = |scope: Scope, handler: MethodRouter<Shared>| keyed(Some(scope), handler);
     Router::new()
         .route("/v1/chat/completions", scoped(Scope::Chat, post(chat::create)))
         .route("/v1/embeddings", scoped(Scope::Embeddings, post(embeddings::create)))
@@ -64,6 +65,10 @@ pub(crate) fn api(edge: &Shared) -> Router {
         .route("/v1/models", scoped(Scope::Models, get(models::list)))
         // Names of models may have slashes.
         .route("/v1/models/{*id}", scoped(Scope::Models, get(models::get)))
+        // A key of whatever scope may know what it has used.
+        .route("/v1/usage", keyed(None, get(usage::list)))
+        // Whatever is asked for: what is no id is not found like an id that is nobody's.
+        .route("/v1/usage/{*id}", keyed(None, get(usage::get)))
         .fallback(no_such_route)
         .method_not_allowed_fallback(wrong_method)
         .with_state(Arc::clone(edge))

@@ -23,4 +23,5 @@ mod passages;
 mod settings;
 mod stream;
 mod tags;
+mod usage;
 mod world;
