@@ -1,27 +1,16 @@
 //! Limits that hold across edges.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use reqwest::StatusCode;
 use serde_json::json;
 use testkit::Stack;
 
 use crate::client;
 
-/// Waits for a minute that has time left, so that three calls fall into one window.
-pub(crate) async fn early_in_a_minute() -> anyhow::Result<()> {
-    testkit::until("the minute is young enough", || async {
-        let seconds = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs() % 60;
-        Ok(seconds < 45)
-    })
-    .await
-}
-
 #[tokio::test]
 async fn the_third_call_of_a_minute_is_denied_whichever_edge_it_goes_to() -> anyhow::Result<()> {
     let stack = Stack::builder().edges(2).start().await?;
     let project = stack.project("p", json!({ "limits": { "requests_per_minute": 2 } })).await?;
-    early_in_a_minute().await?;
+    client::early_in_a_minute().await?;
     let first = client::chat(&stack, 0, &project, client::ask("first")).await?;
     assert_eq!(first.status(), 200);
     assert_eq!(first.headers()["x-ratelimit-limit-requests"], "2");

@@ -16,3 +16,4 @@ mod python;
 mod sample;
 mod start_and_stop;
 mod streaming_replicas;
+mod usage;

@@ -7,7 +7,7 @@ use testkit::{ProjectId, Role, Stack};
 use upstream::{Behaviour, Script, Wait};
 
 use crate::client;
-use crate::limits::early_in_a_minute;
+use crate::client::early_in_a_minute;
 
 /// The text of such a stream.
 const WHOLE: &str = "word word word word ";
