@@ -106,6 +106,16 @@ BEGIN
     PERFORM FROM api_keys WHERE id = ANY (p_key_ids) AND kind = 'gateway' ORDER BY id FOR NO KEY UPDATE;
 END $$;
 
+-- The tiers an open call counts in, with the windows it was admitted in.
+CREATE FUNCTION tiers_of_call(
+    p_call requests_open, OUT tier smallint, OUT id bigint, OUT day_start timestamptz, OUT month_start timestamptz
+) RETURNS SETOF record
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT 1::smallint, p_call.project_id, p_call.project_day, p_call.project_month
+    UNION ALL
+    SELECT 2::smallint, p_call.api_key_id, p_call.key_day, p_call.key_month WHERE p_call.key_tier
+$$;
+
 -- Gives back what these open calls hold, without a trace: nothing was sent for them. The caller holds their tiers'
 -- definition rows. Returns how many there were.
 CREATE FUNCTION forget_open_calls(p_request_ids uuid[]) RETURNS bigint
@@ -115,13 +125,11 @@ DECLARE
     v_calls bigint := 0;
 BEGIN
     FOR v_share IN
-        WITH gone AS (DELETE FROM requests_open WHERE request_id = ANY (p_request_ids) RETURNING *)
-        SELECT t.tier, t.id, g.minute_start, t.day_start, t.month_start, count(g.minute_start) AS calls,
-               sum(g.held_tokens)::bigint AS held_tokens, sum(g.held_cost)::bigint AS held_cost, count(*) AS rows
-          FROM gone g CROSS JOIN LATERAL (
-               VALUES (1::smallint, g.project_id, g.project_day, g.project_month, true),
-                      (2::smallint, g.api_key_id, g.key_day, g.key_month, g.key_tier)) t (tier, id, day_start, month_start, counts)
-         WHERE t.counts
+        WITH gone AS (DELETE FROM requests_open o WHERE o.request_id = ANY (p_request_ids) RETURNING o AS call)
+        SELECT t.tier, t.id, (g.call).minute_start, t.day_start, t.month_start, count((g.call).minute_start) AS calls,
+               sum((g.call).held_tokens)::bigint AS held_tokens, sum((g.call).held_cost)::bigint AS held_cost,
+               count(*) AS rows
+          FROM gone g CROSS JOIN LATERAL tiers_of_call(g.call) t
          GROUP BY 1, 2, 3, 4, 5
          ORDER BY 1, 2
     LOOP
@@ -207,33 +215,26 @@ DECLARE
     v_admitted    integer := 0;
     v_limits      integer;
     v_base        integer;
-    v_tier        integer;
     v_prompt      bigint;
     v_output      bigint;
     v_minimum     bigint;
     v_room        bigint;
-    v_start       timestamptz;
     v_end         timestamptz;
     t             integer;
 BEGIN
-    -- Always projects first, then keys, each by id: everything that locks tiers does it in this order.
+    PERFORM lock_tiers(p_project_ids, p_key_ids);
     FOR v_definition IN
-        SELECT * FROM projects WHERE id = ANY (p_project_ids) ORDER BY id FOR NO KEY UPDATE
+        SELECT 1::smallint AS tier, id, time_zone, tokens_per_month, cost_per_month, tokens_per_day, cost_per_day,
+               tokens_per_minute, requests_per_minute, concurrent_requests
+          FROM projects WHERE id = ANY (p_project_ids)
+        UNION ALL
+        SELECT 2::smallint, id, time_zone, tokens_per_month, cost_per_month, tokens_per_day, cost_per_day,
+               tokens_per_minute, requests_per_minute, concurrent_requests
+          FROM api_keys WHERE id = ANY (p_key_ids) AND kind = 'gateway'
+        ORDER BY 1, 2
     LOOP
         v_tiers := v_tiers + 1;
-        v_kinds[v_tiers] := 1;
-        v_ids[v_tiers] := v_definition.id;
-        v_zones[v_tiers] := v_definition.time_zone;
-        v_caps := v_caps || ARRAY[
-            v_definition.tokens_per_month, v_definition.cost_per_month, v_definition.tokens_per_day,
-            v_definition.cost_per_day, v_definition.tokens_per_minute, v_definition.requests_per_minute,
-            v_definition.concurrent_requests];
-    END LOOP;
-    FOR v_definition IN
-        SELECT * FROM api_keys WHERE id = ANY (p_key_ids) AND kind = 'gateway' ORDER BY id FOR NO KEY UPDATE
-    LOOP
-        v_tiers := v_tiers + 1;
-        v_kinds[v_tiers] := 2;
+        v_kinds[v_tiers] := v_definition.tier;
         v_ids[v_tiers] := v_definition.id;
         v_zones[v_tiers] := v_definition.time_zone;
         v_caps := v_caps || ARRAY[
@@ -311,7 +312,7 @@ BEGIN
             v_mine := array_remove(ARRAY[v_project_at[i], v_key_at[i]], NULL);
         END IF;
         FOREACH t IN ARRAY v_mine LOOP
-            v_calls[t] := v_calls[t] + 1;
+            v_calls[t] := v_calls[t] + CASE WHEN p_key_ids[i] IS NULL THEN 0 ELSE 1 END;
             v_tokens[t] := v_tokens[t] + p_prompt_tokens[i] + p_output_tokens[i];
             v_cost[t] := v_cost[t] + p_costs[i];
         END LOOP;
@@ -658,15 +659,16 @@ BEGIN
       FROM unnest(p_request_ids, p_output_tokens) r (request_id, output);
 END $$;
 
--- Who a key is, as find_principal_v1, and whether it has limits of its own: a call that nothing limits need not wait for
--- its admission.
+-- Who a key is, as find_principal_v1, and whether it has limits and a budget of money of its own: a call that nothing
+-- limits need not wait for its admission.
 CREATE FUNCTION find_principal_v2(p_key_hash bytea) RETURNS TABLE (
     api_key_id bigint, kind text, name text, owner_user_id bigint, owner_role text, owner_active boolean,
     project_id bigint, default_project_id bigint, scopes text[], allowed_routes text[], revoked boolean,
-    expired boolean, expires_in_seconds bigint, granted_projects bigint[], has_limits boolean
+    expired boolean, expires_in_seconds bigint, granted_projects bigint[], has_limits boolean, has_cost_budget boolean
 )
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
     SELECT p.*, k.kind = 'gateway' AND greatest(k.requests_per_minute, k.tokens_per_minute, k.tokens_per_day,
-               k.tokens_per_month, k.cost_per_day, k.cost_per_month, k.concurrent_requests) > 0
+               k.tokens_per_month, k.cost_per_day, k.cost_per_month, k.concurrent_requests) > 0,
+           k.kind = 'gateway' AND greatest(k.cost_per_day, k.cost_per_month) > 0
       FROM find_principal_v1(p_key_hash) p JOIN api_keys k ON k.id = p.api_key_id
 $$;

@@ -45,11 +45,14 @@ CREATE TYPE log_entry AS (
     latency_ms bigint, first_byte_ms bigint, attempts integer, rag_hits integer, document_id bigint, tags jsonb
 );
 
--- Writes one log row.
-CREATE FUNCTION log_call(
-    p_request_id uuid, p_admitted_at timestamptz, p_instance uuid, p_project_id bigint, p_key_id bigint,
-    p_requests bigint, p_tokens bigint, p_cost bigint, p_entry jsonb
-) RETURNS void
+-- A call as it goes to the log.
+CREATE TYPE logged_call AS (
+    request_id uuid, admitted_at timestamptz, instance_id uuid, project_id bigint, api_key_id bigint, requests bigint,
+    tokens bigint, cost bigint, entry jsonb
+);
+
+-- Writes log rows; one that is there stays as it is. Returns how many were asked for.
+CREATE FUNCTION log_calls(p_calls logged_call[]) RETURNS integer
 LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO request_logs (
@@ -59,16 +62,18 @@ BEGIN
         charged_tokens, charged_cost, cost_source, saved_tokens, latency_ms, first_byte_ms, attempts, rag_hits,
         document_id, tags
     )
-    SELECT p_request_id, p_admitted_at, p_instance, p_project_id, p.name, p_key_id, k.name, k.owner_user_id,
+    SELECT c.request_id, c.admitted_at, c.instance_id, c.project_id, p.name, c.api_key_id, k.name, k.owner_user_id,
            coalesce(e.operation, 'unknown'), e.route, e.model, e.provider_type, e.connection_id, coalesce(e.status, 499),
            e.error_code, coalesce(e.state, 'final'), coalesce(e.streamed, false), e.prompt_tokens, e.completion_tokens,
-           e.cached_tokens, e.cache_write_tokens, e.reasoning_tokens, e.reported_cost, p_requests, p_tokens, p_cost,
+           e.cached_tokens, e.cache_write_tokens, e.reasoning_tokens, e.reported_cost, c.requests, c.tokens, c.cost,
            coalesce(e.cost_source, 'none'), coalesce(e.saved_tokens, 0), coalesce(e.latency_ms, 0), e.first_byte_ms,
            coalesce(e.attempts, 0), e.rag_hits, e.document_id, e.tags
-      FROM jsonb_populate_record(NULL::log_entry, p_entry) e
-           LEFT JOIN projects p ON p.id = p_project_id
-           LEFT JOIN api_keys k ON k.id = p_key_id
+      FROM unnest(p_calls) c
+           CROSS JOIN LATERAL jsonb_populate_record(NULL::log_entry, c.entry) e
+           LEFT JOIN projects p ON p.id = c.project_id
+           LEFT JOIN api_keys k ON k.id = c.api_key_id
     ON CONFLICT (admitted_at, request_id) DO NOTHING;
+    RETURN cardinality(p_calls);
 END $$;
 
 -- Settles one call that has no open row. An estimate made when its process was given up is replaced, once; with no row at
@@ -98,8 +103,8 @@ BEGIN
         PERFORM add_to_tiers_of_call(p_project_id, p_key_id, v_admitted, 0, 0, 0, p_requests,
             least(p_tokens, p_held_tokens), least(p_cost, p_held_cost), greatest(p_tokens - p_held_tokens, 0),
             greatest(p_cost - p_held_cost, 0));
-        PERFORM log_call(p_request_id, v_admitted, p_instance, p_project_id, p_key_id, p_requests, p_tokens, p_cost,
-                         p_entry);
+        PERFORM log_calls(ARRAY[ROW(p_request_id, v_admitted, p_instance, p_project_id, p_key_id, p_requests, p_tokens,
+                                    p_cost, p_entry)::logged_call]);
         RETURN true;
     END IF;
     IF v_log.error_code IS DISTINCT FROM 'edge_lost' THEN
@@ -112,8 +117,8 @@ BEGIN
         v_used_tokens - v_log.charged_tokens, v_used_cost - v_log.charged_cost, p_tokens - v_used_tokens,
         p_cost - v_used_cost);
     DELETE FROM request_logs WHERE request_id = p_request_id AND admitted_at = v_log.admitted_at;
-    PERFORM log_call(p_request_id, v_log.admitted_at, p_instance, p_project_id, p_key_id, p_requests, p_tokens, p_cost,
-                     p_entry);
+    PERFORM log_calls(ARRAY[ROW(p_request_id, v_log.admitted_at, p_instance, p_project_id, p_key_id, p_requests, p_tokens,
+                                p_cost, p_entry)::logged_call]);
     RETURN true;
 END $$;
 
@@ -138,31 +143,16 @@ BEGIN
     PERFORM lock_tiers(p_project_ids, p_key_ids);
     FOR v_share IN
         WITH gone AS (
-            DELETE FROM requests_open WHERE request_id = ANY (p_request_ids) RETURNING *
+            DELETE FROM requests_open o WHERE o.request_id = ANY (p_request_ids) RETURNING o AS call
         ), settled AS (
-            SELECT g.*, r.requests, r.tokens, r.cost, r.ordinality
+            SELECT (g.call).*, g.call, r.requests, r.tokens, r.cost, r.ordinality
               FROM gone g
                    JOIN unnest(p_request_ids, p_charged_requests, p_charged_tokens, p_charged_costs) WITH ORDINALITY
-                        r (request_id, requests, tokens, cost, ordinality) USING (request_id)
+                        r (request_id, requests, tokens, cost, ordinality) ON r.request_id = (g.call).request_id
         ), logged AS (
-            INSERT INTO request_logs (
-                request_id, admitted_at, instance_id, project_id, project_name, api_key_id, api_key_name, user_id,
-                operation, route, model, provider_type, connection_id, status, error_code, state, streamed,
-                prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens, reasoning_tokens, reported_cost,
-                charged_requests, charged_tokens, charged_cost, cost_source, saved_tokens, latency_ms, first_byte_ms,
-                attempts, rag_hits, document_id, tags
-            )
-            SELECT s.request_id, s.admitted_at, s.instance_id, s.project_id, p.name, s.api_key_id, k.name,
-                   k.owner_user_id, coalesce(e.operation, 'unknown'), e.route, e.model, e.provider_type,
-                   e.connection_id, coalesce(e.status, 499), e.error_code, coalesce(e.state, 'final'),
-                   coalesce(e.streamed, false), e.prompt_tokens, e.completion_tokens, e.cached_tokens,
-                   e.cache_write_tokens, e.reasoning_tokens, e.reported_cost, s.requests, s.tokens, s.cost,
-                   coalesce(e.cost_source, 'none'), coalesce(e.saved_tokens, 0), coalesce(e.latency_ms, 0),
-                   e.first_byte_ms, coalesce(e.attempts, 0), e.rag_hits, e.document_id, e.tags
+            SELECT log_calls(array_agg(ROW(s.request_id, s.admitted_at, s.instance_id, s.project_id, s.api_key_id,
+                       s.requests, s.tokens, s.cost, p_entries -> (s.ordinality - 1)::integer)::logged_call)) AS rows
               FROM settled s
-                   CROSS JOIN LATERAL jsonb_populate_record(NULL::log_entry, p_entries -> (s.ordinality - 1)::integer) e
-                   LEFT JOIN projects p ON p.id = s.project_id
-                   LEFT JOIN api_keys k ON k.id = s.api_key_id
         )
         SELECT t.tier, t.id, s.minute_start, t.day_start, t.month_start, count(s.minute_start) AS calls,
                sum(s.held_tokens)::bigint AS held_tokens, sum(s.held_cost)::bigint AS held_cost,
@@ -172,12 +162,10 @@ BEGIN
                sum(greatest(s.cost - s.held_cost, 0))::bigint AS excess_cost,
                array_agg(s.request_id) AS request_ids
           FROM settled s
-               CROSS JOIN LATERAL (VALUES
-                   (1::smallint, s.project_id, s.project_day, s.project_month, true),
-                   (2::smallint, s.api_key_id, s.key_day, s.key_month, s.key_tier)
-               ) t (tier, id, day_start, month_start, counts)
-         WHERE t.counts
-         GROUP BY 1, 2, 3, 4, 5
+               CROSS JOIN LATERAL tiers_of_call(s.call) t
+               -- Read, so that it is done.
+               CROSS JOIN logged l
+         GROUP BY 1, 2, 3, 4, 5, l.rows
          ORDER BY 1, 2
     LOOP
         PERFORM add_to_tier(v_share.tier, v_share.id, v_share.minute_start, v_share.day_start, v_share.month_start,
@@ -288,22 +276,19 @@ BEGIN
         WITH chosen AS (
             SELECT request_id FROM requests_open WHERE request_id = ANY (v_ids) FOR UPDATE SKIP LOCKED
         ), gone AS (
-            DELETE FROM requests_open o USING chosen c WHERE o.request_id = c.request_id RETURNING o.*
+            DELETE FROM requests_open o USING chosen c WHERE o.request_id = c.request_id RETURNING o AS call
         ), logged AS (
-            SELECT count(log_call(g.request_id, g.admitted_at, g.instance_id, g.project_id, g.api_key_id,
-                   CASE WHEN g.minute_start IS NULL THEN 0 ELSE 1 END, g.held_tokens, g.held_cost,
-                   g.details || '{"status": 499, "error_code": "edge_lost", "state": "estimated"}'::jsonb)::text) AS rows
+            SELECT log_calls(array_agg(ROW((g.call).request_id, (g.call).admitted_at, (g.call).instance_id,
+                       (g.call).project_id, (g.call).api_key_id, CASE WHEN (g.call).minute_start IS NULL THEN 0 ELSE 1 END,
+                       (g.call).held_tokens, (g.call).held_cost, (g.call).details
+                       || '{"status": 499, "error_code": "edge_lost", "state": "estimated"}'::jsonb)::logged_call)) AS rows
               FROM gone g
         )
-        SELECT t.tier, t.id, g.minute_start, t.day_start, t.month_start, count(g.minute_start) AS calls,
-               sum(g.held_tokens)::bigint AS tokens, sum(g.held_cost)::bigint AS cost, count(*) AS rows, l.rows AS logged
+        SELECT t.tier, t.id, (g.call).minute_start, t.day_start, t.month_start, count((g.call).minute_start) AS calls,
+               sum((g.call).held_tokens)::bigint AS tokens, sum((g.call).held_cost)::bigint AS cost, count(*) AS rows
           FROM gone g
-               CROSS JOIN LATERAL (VALUES
-                   (1::smallint, g.project_id, g.project_day, g.project_month, true),
-                   (2::smallint, g.api_key_id, g.key_day, g.key_month, g.key_tier)
-               ) t (tier, id, day_start, month_start, counts)
+               CROSS JOIN LATERAL tiers_of_call(g.call) t
                CROSS JOIN logged l
-         WHERE t.counts
          GROUP BY 1, 2, 3, 4, 5, l.rows
          ORDER BY 1, 2
     LOOP

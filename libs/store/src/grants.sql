@@ -4,6 +4,7 @@ DO $$
 DECLARE
     v_function regprocedure;
     v_table    regclass;
+    v_role     text;
 BEGIN
     -- Functions are open to everybody unless that is taken away.
     FOR v_function IN
@@ -29,15 +30,7 @@ BEGIN
             EXECUTE format('GRANT SELECT ON %s TO ragmux_edge', v_table);
         END LOOP;
         GRANT EXECUTE ON FUNCTION
-            admit_v1(uuid, uuid[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], text[]),
-            settle_v1(uuid[], bigint[], bigint[], bigint[], text[]),
-            admit_v2(uuid, uuid, boolean, uuid[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[],
-                     bigint[], bigint[], jsonb),
-            settle_v2(uuid, uuid[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], jsonb),
-            reassert_v1(uuid, uuid[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], jsonb),
-            list_open_calls_v1(uuid, bigint), forget_calls_v1(uuid[]), give_up_v1(uuid, bigint, integer),
-            list_orphaned_instances_v1(bigint),
-            find_principal_v1(bytea), find_principal_v2(bytea), find_principal_v3(bytea),
+            find_principal_v1(bytea), find_principal_v2(bytea),
             ensure_log_day(date), usage_windows_v1(bigint, bigint), find_ledger_entry_v1(uuid, bigint, bigint),
             add_denials_v1(smallint[], bigint[], text[], bigint[], bigint[]) TO ragmux_edge;
     END IF;
@@ -62,6 +55,14 @@ BEGIN
             EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON %s TO ragmux_backend', v_table);
         END LOOP;
         GRANT EXECUTE ON FUNCTION
+            ensure_vector_table(integer), ensure_log_day(date), due_usage_days_v1(), roll_up_usage_day_v1(date),
+            finish_usage_rollup_v1(timestamptz) TO ragmux_backend;
+    END IF;
+
+    -- Both charge and settle, and put right what crashes leave.
+    FOREACH v_role IN ARRAY ARRAY['ragmux_edge', 'ragmux_backend'] LOOP
+        CONTINUE WHEN to_regrole(v_role) IS NULL OR current_user = v_role;
+        EXECUTE format('GRANT EXECUTE ON FUNCTION
             admit_v1(uuid, uuid[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], text[]),
             settle_v1(uuid[], bigint[], bigint[], bigint[], text[]),
             admit_v2(uuid, uuid, boolean, uuid[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[],
@@ -69,8 +70,7 @@ BEGIN
             settle_v2(uuid, uuid[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], jsonb),
             reassert_v1(uuid, uuid[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], jsonb),
             list_open_calls_v1(uuid, bigint), forget_calls_v1(uuid[]), give_up_v1(uuid, bigint, integer),
-            list_orphaned_instances_v1(bigint),
-            ensure_vector_table(integer), ensure_log_day(date), due_usage_days_v1(), roll_up_usage_day_v1(date),
-            finish_usage_rollup_v1(timestamptz) TO ragmux_backend;
-    END IF;
+            list_orphaned_instances_v1(bigint)
+            TO %I', v_role);
+    END LOOP;
 END $$;

@@ -11,7 +11,6 @@ use std::sync::Arc;
 
 use domain::{ApiKeyId, NanoUsd, Price, ProjectId, RequestId, Tier};
 use serde::Serialize;
-use serde_json::Value;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -178,12 +177,6 @@ pub struct Settlement {
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(default)]
 pub struct Entry {
-    /// `chat`, `embeddings`, `retrieve` or `ingest`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub operation: Option<String>,
-    /// Public model name.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub route: Option<String>,
     /// The model that answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
@@ -231,12 +224,6 @@ pub struct Entry {
     /// Passages that were added.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rag_hits: Option<i32>,
-    /// The document an ingestion call was for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub document_id: Option<i64>,
-    /// The client's tags.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tags: Option<Value>,
 }
 
 fn state<S: serde::Serializer>(estimated: &bool, serializer: S) -> Result<S::Ok, S::Error> {
@@ -247,25 +234,13 @@ impl Entry {
     /// The same without any text that came from outside.
     #[must_use]
     pub fn bare(&self) -> Self {
-        Self {
-            operation: None,
-            route: None,
-            model: None,
-            provider_type: None,
-            error_code: None,
-            cost_source: None,
-            tags: None,
-            ..self.clone()
-        }
+        Self { model: None, provider_type: None, error_code: None, cost_source: None, ..self.clone() }
     }
 
     /// Whether there is no such text.
     #[must_use]
     pub fn is_bare(&self) -> bool {
-        [&self.operation, &self.route, &self.model, &self.provider_type, &self.error_code, &self.cost_source]
-            .iter()
-            .all(|text| text.is_none())
-            && self.tags.is_none()
+        [&self.model, &self.provider_type, &self.error_code, &self.cost_source].iter().all(|text| text.is_none())
     }
 }
 

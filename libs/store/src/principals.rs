@@ -59,7 +59,7 @@ impl Store {
                       owner_active, project_id, default_project_id, scopes AS "scopes!", allowed_routes,
                       revoked AS "revoked!", expired AS "expired!", expires_in_seconds,
                       granted_projects AS "granted_projects!", has_limits AS "has_limits!", has_cost_budget AS "has_cost_budget!"
-                 FROM find_principal_v3($1)"#,
+                 FROM find_principal_v2($1)"#,
             hash.as_bytes().as_slice()
         )
         .fetch_optional(self.pool())
