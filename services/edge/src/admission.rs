@@ -68,14 +68,6 @@ impl<'a> Model<'a> {
 }
 
 impl Claim<'_> {
-    /// Whether its smallest hold is of no money.
-    fn costs_nothing(&self) -> bool {
-        let prompt = PriceSnapshot { input: self.prices.dearest_input(), ..PriceSnapshot::default() };
-        let output = PriceSnapshot { output: self.prices.output, ..PriceSnapshot::default() };
-        let least = self.min_output.min(self.output_tokens);
-        self.fixed_cost + prompt.cost(self.prompt_tokens, 0, 0, 0) + output.cost(0, 0, 0, least) == NanoUsd::ZERO
-    }
-
     /// What every answer to it carries, a denial as well.
     fn headers(&self) -> HeaderMap {
         let value = self.model.as_ref().and_then(|model| HeaderValue::from_str(model.name).ok());
@@ -92,33 +84,34 @@ pub(crate) struct Admitted {
 /// Reserves for a call, or says why not.
 pub(crate) async fn admit(edge: &Edge, claim: Claim<'_>) -> Result<Admitted, Failure> {
     let (project, key) = (claim.caller.project, claim.caller.key());
-    if let Some(denial) = edge.denials.recall(project, key, claim.costs_nothing()) {
-        return Err(denied(edge, claim.caller, denial, claim.headers()));
-    }
-    let model = claim.model.as_ref().map(|model| model.name);
-    let details = serde_json::json!({
-        "operation": claim.operation,
-        "route": claim.route,
-        "model": model,
-        "provider_type": claim.model.as_ref().map(|model| model.provider.as_str()),
-        "connection_id": claim.model.as_ref().and_then(|model| model.connection).map(|connection| connection.0),
-        "streamed": claim.streamed,
-        "tags": claim.tags.json(),
-        // Stands until the call is settled, and for good if this process dies before.
-        "status": 499,
-    });
-    let ask = Ask {
+    let mut ask = Ask {
         request: claim.request,
-        project: claim.caller.project,
-        key: Some(claim.caller.key()),
+        project,
+        key: Some(key),
         prompt_tokens: claim.prompt_tokens,
         output_tokens: claim.output_tokens,
         min_output: claim.min_output,
         input_price: claim.prices.dearest_input(),
         output_price: claim.prices.output,
         fixed_cost: claim.fixed_cost,
-        details: details.to_string(),
+        details: String::new(),
     };
+    let least = ask.cost(ask.min_output.min(ask.output_tokens));
+    if let Some(denial) = edge.denials.recall(project, key, least == NanoUsd::ZERO) {
+        return Err(denied(edge, claim.caller, denial, claim.headers()));
+    }
+    ask.details = serde_json::json!({
+        "operation": claim.operation,
+        "route": claim.route,
+        "model": claim.model.as_ref().map(|model| model.name),
+        "provider_type": claim.model.as_ref().map(|model| model.provider.as_str()),
+        "connection_id": claim.model.as_ref().and_then(|model| model.connection).map(|connection| connection.0),
+        "streamed": claim.streamed,
+        "tags": claim.tags.json(),
+        // Stands until the call is settled, and for good if this process dies before.
+        "status": 499,
+    })
+    .to_string();
     let asking = edge.denials.asking();
     // Where nothing limits a call there is nothing to wait for: its row is written meanwhile.
     let outcome = if claim.has_limits || claim.caller.has_limits() {
