@@ -1,6 +1,7 @@
 //! Which processors each process may use, and how the system ranks them.
 
 use std::fs;
+use std::io::ErrorKind;
 
 use anyhow::Context as _;
 use rustix::process::{Pid, setpriority_process};
@@ -51,12 +52,20 @@ impl Placement {
         server: Option<u32>,
         database: Option<u32>,
     ) -> anyhow::Result<()> {
-        let sessions = database.map(children).unwrap_or_default();
-        let placed = [(Some(std::process::id()), &self.client), (upstream, &self.upstream), (server, &self.server)];
-        let placed =
-            placed.into_iter().chain(database.into_iter().chain(sessions).map(|pid| (Some(pid), &self.database)));
+        let placed = [
+            (Some(std::process::id()), &self.client),
+            (upstream, &self.upstream),
+            (server, &self.server),
+            (database, &self.database),
+        ];
         for (pid, processors) in placed {
-            pid.map_or(Ok(()), |pid| pin(pid, processors))?;
+            if let Some(pid) = pid {
+                anyhow::ensure!(pin(pid, processors)?, "process {pid} has ended");
+            }
+        }
+        for session in database.map(children).unwrap_or_default() {
+            // A session, or a vacuum's, may end at any time.
+            pin(session, &self.database)?;
         }
         Ok(())
     }
@@ -71,11 +80,14 @@ pub(crate) fn allowed() -> anyhow::Result<Vec<usize>> {
     Ok((0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect())
 }
 
-/// Pins every thread of a process; those it makes later inherit it.
-fn pin(pid: u32, processors: &[usize]) -> anyhow::Result<()> {
+/// Pins every thread of a process; those it makes later inherit it. False if it has ended.
+fn pin(pid: u32, processors: &[usize]) -> anyhow::Result<bool> {
     let mut set = CpuSet::new();
     processors.iter().for_each(|processor| set.set(*processor));
-    let threads = fs::read_dir(format!("/proc/{pid}/task")).with_context(|| format!("process {pid} has ended"))?;
+    let threads = match fs::read_dir(format!("/proc/{pid}/task")) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        threads => threads.with_context(|| format!("the threads of process {pid} cannot be listed"))?,
+    };
     let threads = threads.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     for thread in threads.filter_map(Pid::from_raw) {
         match sched_setaffinity(Some(thread), &set) {
@@ -84,7 +96,7 @@ fn pin(pid: u32, processors: &[usize]) -> anyhow::Result<()> {
             Err(error) => return Err(error).with_context(|| format!("process {pid} cannot be pinned")),
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Ranks this process, and what it starts from now on, before (-20) or behind (19) others.
@@ -117,10 +129,11 @@ mod tests {
     fn a_process_is_pinned_with_all_its_threads() {
         let last = *allowed().unwrap().last().unwrap();
         let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
-        pin(child.id(), &[last]).unwrap();
+        assert!(pin(child.id(), &[last]).unwrap());
         let set = sched_getaffinity(Pid::from_raw(i32::try_from(child.id()).unwrap())).unwrap();
         assert!(set.count() == 1 && set.is_set(last));
         drop(child.stdin.take());
         assert!(child.wait().unwrap().success());
+        assert!(!pin(child.id(), &[last]).unwrap(), "it has ended");
     }
 }
