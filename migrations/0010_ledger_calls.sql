@@ -21,6 +21,21 @@ BEGIN
     RETURN v_epoch;
 END $$;
 
+-- The start of the window that follows the one that starts at p_start, in the zone's calendar, as before, and right too
+-- where clocks change at midnight: a day that begins at one o'clock ends at midnight, and where midnight comes twice the
+-- first one ends the day.
+CREATE OR REPLACE FUNCTION window_end(p_window text, p_start timestamptz, p_zone text) RETURNS timestamptz
+LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN p_window = 'minute' THEN p_start + interval '1 minute'
+                WHEN f.first < e.ends_at AND f.first AT TIME ZONE p_zone = n.midnight THEN f.first
+                ELSE e.ends_at END
+      FROM (SELECT date_trunc(p_window, p_start AT TIME ZONE p_zone) + ('1 ' || p_window)::interval) n (midnight)
+           CROSS JOIN LATERAL (SELECT n.midnight AT TIME ZONE p_zone) e (ends_at)
+           CROSS JOIN LATERAL (SELECT e.ends_at - interval '3 hours') b (before)
+           -- When it would be midnight had no clock been changed since.
+           CROSS JOIN LATERAL (SELECT b.before + (n.midnight - b.before AT TIME ZONE p_zone)) f (first)
+$$;
+
 -- Adds to a tier's running row, or to usage_counters for windows that have closed since; every number is a difference.
 -- The caller holds the tier's definition row. What was held in a closed window was dropped when it closed. Without a
 -- minute (work of our own) nothing is added to the minute.

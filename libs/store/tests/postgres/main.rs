@@ -9,6 +9,7 @@
 
 mod admission;
 mod books;
+mod calendar;
 mod contention;
 mod crashes;
 mod entities;
