@@ -10,6 +10,7 @@
 
 mod wire;
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,6 +18,9 @@ use ragmux_providers::{
     Answer, Attempts, ChatCall, ChatRequest, ChatStream, EmbeddingsRequest, HttpOptions, Outgoing, Providers,
     UpstreamError, Waited,
 };
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+use tokio::io::AsyncReadExt;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::time::{Instant, timeout};
 use wire::{DEADLINE, KEY, Step, Wire, answer, chunk, connection_to, options, providers, stream_end, stream_head};
 
@@ -380,4 +384,52 @@ async fn no_texts_need_no_call() {
     let connection = connection_to("http://127.0.0.1:1/v1");
     let got = providers().embed(&connection, &[], None, &mut attempts()).await.unwrap();
     assert!(got.vectors.is_empty() && got.usage.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_does_not_come_about_is_given_up_after_15_seconds() {
+    // A server whose queue is full answers no more: its system drops what else would come in.
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = socket.listen(1).unwrap();
+    let address = listener.local_addr().unwrap();
+    let _queue = [std::net::TcpStream::connect(address).unwrap(), std::net::TcpStream::connect(address).unwrap()];
+    let connection = connection_to(&format!("http://{address}/v1"));
+    // So little longer that there is no time for a second attempt.
+    let limit = Duration::from_secs(15);
+    let (begun, providers) = (Instant::now(), providers());
+    let mut attempts = Attempts::until(begun + limit + Duration::from_millis(100));
+    // Nothing else happens, so the clock of the test goes from one deadline to the next.
+    let error = providers.chat(&connection, &call(true), &mut attempts).await.unwrap_err();
+    assert!(matches!(error, UpstreamError::Connect(_)), "{error:?}");
+    assert_eq!((begun.elapsed().as_secs(), attempts.made()), (limit.as_secs(), 1));
+}
+
+#[tokio::test]
+async fn small_pieces_do_not_wait_for_a_packet_to_fill() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (connection, providers) =
+        (connection_to(&format!("http://{}/v1", listener.local_addr().unwrap())), providers());
+    let calling = tokio::spawn(async move {
+        let _ = providers.chat(&connection, &call(true), &mut attempts()).await;
+    });
+    let (mut accepted, peer) = listener.accept().await.unwrap();
+    // The request is sent when the socket is as it is to be.
+    accepted.read_u8().await.unwrap();
+    assert!(own_socket(peer).nodelay().unwrap());
+    calling.abort();
+}
+
+/// Another handle of the socket of this process that has the address.
+fn own_socket(address: SocketAddr) -> std::net::TcpStream {
+    let process = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
+    std::fs::read_dir("/proc/self/fd")
+        .unwrap()
+        .filter_map(|entry| {
+            let number = entry.unwrap().file_name().to_str().unwrap().parse().unwrap();
+            // What has been closed since it was listed has no handle.
+            Some(std::net::TcpStream::from(pidfd_getfd(&process, number, PidfdGetfdFlags::empty()).ok()?))
+        })
+        .find(|socket| socket.local_addr().is_ok_and(|own| own == address))
+        .expect("the process cannot look at its own socket")
 }
