@@ -66,6 +66,7 @@ pub struct OpenCall {
     prices: PriceSnapshot,
     side_tokens: i64,
     side_cost: NanoUsd,
+    side_estimated: bool,
     entry: Entry,
 }
 
@@ -89,6 +90,7 @@ impl OpenCall {
             prices: PriceSnapshot::default(),
             side_tokens: 0,
             side_cost: NanoUsd::ZERO,
+            side_estimated: false,
             entry: Entry { status: 499, ..Entry::default() },
         }
     }
@@ -176,10 +178,11 @@ impl OpenCall {
     }
 
     /// Adds what was paid besides the model that answers: the query's embedding, reranking. It is charged however the
-    /// call ends.
-    pub fn add_side_charge(&mut self, tokens: i64, cost: NanoUsd) {
+    /// call ends, and makes the whole charge an estimate if it is one.
+    pub fn add_side_charge(&mut self, tokens: i64, cost: NanoUsd, estimated: bool) {
         self.side_tokens = self.side_tokens.saturating_add(tokens.max(0));
         self.side_cost = self.side_cost + cost;
+        self.side_estimated |= estimated;
     }
 
     /// Ends the call: `status` is the HTTP status the client got.
@@ -193,7 +196,7 @@ impl OpenCall {
         let Some(permit) = self.permit.take() else { return };
         let charge = charge(ending, self.sent, self.counted_prompt, self.delivered, self.usage, &self.prices);
         let mut entry = std::mem::take(&mut self.entry);
-        entry.estimated = charge.estimated;
+        entry.estimated = charge.estimated || self.side_estimated;
         entry.latency_ms = elapsed_ms(self.accepted);
         let settlement = Settlement {
             // Work of our own holds no request, so it cannot use one.

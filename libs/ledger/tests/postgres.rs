@@ -61,7 +61,7 @@ async fn many_callers_at_once_leave_used_equal_to_the_log() -> anyhow::Result<()
                 call.priced(prices, PriceSource::User);
                 match number % 4 {
                     0 => {
-                        call.add_side_charge(3, NanoUsd(1));
+                        call.add_side_charge(3, NanoUsd(1), false);
                         call.sent();
                         call.usage(Usage { prompt: 10, completion: number, ..Usage::default() });
                         call.finish(Ending::Complete, 200, None);

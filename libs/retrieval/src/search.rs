@@ -84,6 +84,8 @@ pub struct EmbeddingUse {
     pub model: String,
     /// Tokens it reported, or by our count when it reported none.
     pub tokens: i64,
+    /// Whether they are our count.
+    pub estimated: bool,
 }
 
 /// Why nothing can be said about a store.

@@ -61,7 +61,7 @@ pub(crate) enum EdgeError {
     NoConnection { model: String },
     #[error("the credential of the model's connection cannot be opened")]
     CredentialUnreadable,
-    #[error("the model {model} has no price, and the project has a cost budget")]
+    #[error("the model {model} has no price, and a budget of money applies")]
     ModelUnpriced { model: String },
     #[error(
         "{path} can cost more than is held for a call, and a budget of money applies; the route does not allow {name}"

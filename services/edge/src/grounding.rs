@@ -11,6 +11,7 @@ use tokens::Family;
 use unicode_segmentation::UnicodeSegmentation;
 
 use crate::admission::TokenCounter;
+use crate::auth::Caller;
 use crate::catalog::{Project, PublicRoute, RetrieveWhen};
 use crate::error::EdgeError;
 
@@ -59,12 +60,13 @@ impl Plan {
     pub(crate) async fn hold(
         &self,
         project: &Project,
+        caller: &Caller,
         prices: &PriceBook,
         counter: &TokenCounter,
     ) -> Result<(i64, NanoUsd), EdgeError> {
         let Some((provider, model)) = &project.embedding else { return Ok((0, NanoUsd::ZERO)) };
         let (snapshot, source) = prices.price(*provider, model);
-        project.allow_price(source, model)?;
+        project.allow_price(caller, source, model)?;
         let tokens = counter.text(Family::of(model), &self.query).await?;
         Ok((tokens, snapshot.cost(tokens, 0, 0, 0)))
     }
@@ -95,28 +97,37 @@ pub(crate) struct Grounded {
     pub(crate) block_tokens: i64,
 }
 
+/// Tokens of a query's embedding.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Embedded {
+    /// What is charged.
+    pub(crate) tokens: i64,
+    /// What the provider said.
+    pub(crate) reported: Option<i64>,
+}
+
 impl Grounding {
     pub(crate) fn new(retrieval: Retrieval) -> Self {
         Self { retrieval }
     }
 
-    /// Searches and charges what the search cost to the call, however it ends. With what was found come the tokens of
-    /// the query's embedding.
+    /// Searches and charges what the search cost to the call, however it ends. With what was found comes what the
+    /// query's embedding used.
     pub(crate) async fn search(
         &self,
         plan: &Plan,
         prices: &PriceBook,
         call: &mut OpenCall,
-    ) -> Result<(Retrieved, i64), EdgeError> {
+    ) -> Result<(Retrieved, Embedded), EdgeError> {
         let search = Search { store: plan.store, query: &plan.query, top_k: plan.top_k };
-        let mut tokens = 0_i64;
+        let mut embedded = Embedded::default();
         let mut owed = |used: EmbeddingUse| {
             let (snapshot, _) = prices.price(used.provider, &used.model);
-            call.add_side_charge(used.tokens, snapshot.cost(used.tokens, 0, 0, 0));
-            tokens = tokens.saturating_add(used.tokens);
+            call.add_side_charge(used.tokens, snapshot.cost(used.tokens, 0, 0, 0), used.estimated);
+            embedded = Embedded { tokens: used.tokens, reported: (!used.estimated).then_some(used.tokens) };
         };
         let found = self.retrieval.search(&search, &mut owed).await?;
-        Ok((found, tokens))
+        Ok((found, embedded))
     }
 
     /// Grounds a chat. A search that fails leaves the chat without passages.

@@ -46,6 +46,7 @@ async fn embed(
         provider: target.provider,
         model: target.model.clone(),
         tokens: i64::try_from(counted).unwrap_or(i64::MAX),
+        estimated: true,
     };
     let debt = Debt { used: Some(used), owed };
     let answer = match providers.embed(&connection, &[query.to_owned()], None, &mut attempts).await {
@@ -70,6 +71,7 @@ impl Debt<'_> {
     fn stands(mut self, reported: Option<i64>) {
         if let (Some(used), Some(reported)) = (&mut self.used, reported) {
             used.tokens = reported;
+            used.estimated = false;
         }
     }
 

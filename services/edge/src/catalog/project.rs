@@ -61,7 +61,7 @@ pub(crate) struct Project {
     has_cost_budget: bool,
     /// Whether any limit is set.
     pub(crate) has_limits: bool,
-    refuses_unpriced: bool,
+    allows_unpriced: bool,
     strict_models: bool,
     default_route: Option<RouteId>,
     routes: Vec<Arc<PublicRoute>>,
@@ -112,7 +112,7 @@ impl Project {
             retrieval: RetrievalSettings::read(&routing.retrieval),
             has_cost_budget: routing.has_cost_budget,
             has_limits: routing.has_limits,
-            refuses_unpriced: routing.has_cost_budget && !routing.allow_unpriced,
+            allows_unpriced: routing.allow_unpriced,
             strict_models: routing.strict_models,
             default_route: routing.default_route,
             routes: routing.routes.into_iter().map(|route| Arc::new(PublicRoute::new(route, connect))).collect(),
@@ -139,9 +139,14 @@ impl Project {
         Ok(Chosen { route: Arc::clone(route), public_model: public_model.to_owned() })
     }
 
-    /// Refuses a model without a price where the project counts cost and does not say otherwise.
-    pub(crate) fn allow_price(&self, source: PriceSource, model: &str) -> Result<(), EdgeError> {
-        if source == PriceSource::None && self.refuses_unpriced {
+    /// Whether a budget of money applies to a caller, the project's or the key's own.
+    fn counts_cost(&self, caller: &Caller) -> bool {
+        self.has_cost_budget || caller.has_cost_budget()
+    }
+
+    /// Refuses a model without a price where money is counted and the project does not say otherwise.
+    pub(crate) fn allow_price(&self, caller: &Caller, source: PriceSource, model: &str) -> Result<(), EdgeError> {
+        if source == PriceSource::None && self.counts_cost(caller) && !self.allows_unpriced {
             return Err(EdgeError::ModelUnpriced { model: model.to_owned() });
         }
         Ok(())
@@ -154,7 +159,7 @@ impl Project {
         route: &PublicRoute,
         found: &[Feature],
     ) -> Result<(), EdgeError> {
-        if !self.has_cost_budget && !caller.has_cost_budget() {
+        if !self.counts_cost(caller) {
             return Ok(());
         }
         match found.iter().find(|feature| !route.allowed_features.contains(&feature.name)) {
@@ -163,13 +168,18 @@ impl Project {
         }
     }
 
-    /// The price that covers whichever target of the route answers, or the refusal of a route that has none where the
-    /// project counts cost.
-    pub(crate) fn hold_prices(&self, route: &PublicRoute, prices: &PriceBook) -> Result<PriceSnapshot, EdgeError> {
+    /// The price that covers whichever target of the route answers, or the refusal of a route that has none where money
+    /// is counted.
+    pub(crate) fn hold_prices(
+        &self,
+        caller: &Caller,
+        route: &PublicRoute,
+        prices: &PriceBook,
+    ) -> Result<PriceSnapshot, EdgeError> {
         let mut dearest = PriceSnapshot::default();
         for target in &route.targets {
             let (snapshot, source) = target.price(prices);
-            self.allow_price(source, &route.name)?;
+            self.allow_price(caller, source, &route.name)?;
             dearest = dearest.dearest(snapshot);
         }
         Ok(dearest)

@@ -6,6 +6,7 @@ use testkit::until;
 use time::OffsetDateTime;
 use upstream::{Behaviour, Figures, Wait};
 
+use crate::passages;
 use crate::world::{CHAT, Edge, World, body_of, error_of, header, turn};
 
 fn number(answer: &Response, name: &str) -> i64 {
@@ -112,6 +113,49 @@ async fn a_cost_budget_needs_prices_and_shows_dollars() -> anyhow::Result<()> {
     world.database.change_project(world.project, "cost_per_day = 0").await?;
     until("the budget is gone", async || served(json!({ "max_tokens": 500 })).await).await?;
     edge.stop().await
+}
+
+#[tokio::test]
+async fn a_keys_own_cost_budget_needs_prices_on_every_route_too() -> anyhow::Result<()> {
+    let (world, _) = passages::world().await?;
+    let vectors = world.database.insert_connection("vectors", &world.upstream.base_url(), "demo-embed-2").await?;
+    world.database.insert_route(world.project, "vectors", vectors).await?;
+    let user = world.database.insert_user("ann").await?;
+    let scopes = ["chat", "embeddings", "retrieve"];
+    let (id, key) = world.database.insert_user_key(user, "k", &scopes, &[world.project]).await?;
+    world.database.change_key(id, "cost_per_month = 1000000000").await?;
+    let url = world.database.url(testkit::RoleName::Edge).expose().to_owned();
+    let (edge, own) = (Edge::start(&url, key.secret().expose(), &[]).await?, world.edge().await?);
+    edge.until_ready().await?;
+    let greeting = json!({ "messages": [{ "role": "user", "content": "Hello!" }] });
+    let requests = [
+        (CHAT, turn(json!({})), "fast"),
+        (CHAT, turn(json!({ "stream": true })), "fast"),
+        ("/v1/embeddings", json!({ "model": "vectors", "input": "a" }), "vectors"),
+        ("/v1/retrieve", json!({ "query": "warranty" }), "demo-embed"),
+    ];
+    let refused = async |path: &str, body: &Value, model: &str| {
+        let error = body_of(edge.post(path, body).send().await?, 400).await["error"].clone();
+        assert_eq!((&error["code"], &error["param"]), (&json!("model_unpriced"), &json!("model")), "{error}");
+        assert!(error["message"].as_str().unwrap().starts_with(&format!("the model {model} has no price")), "{error}");
+        anyhow::Ok(())
+    };
+    for (path, body, model) in &requests {
+        refused(path, body, model).await?;
+        // Where no money is counted there is nothing to refuse.
+        assert_eq!(own.post(path, body).send().await?.status(), 200, "{path}");
+    }
+    // A price of the model that answers is no price of the one that embeds the question.
+    world.database.insert_price("real-chat", 1, 1).await?;
+    until("the price is known", async || Ok(edge.chat(greeting.clone()).send().await?.status() == 200)).await?;
+    refused(CHAT, &turn(json!({})), "demo-embed").await?;
+    assert_eq!(world.logged(5).await?.len(), 5, "what is refused leaves no trace");
+    world.database.change_project(world.project, "allow_unpriced = true").await?;
+    for (path, body, _) in &requests {
+        until("all models are allowed", async || Ok(edge.post(path, body).send().await?.status() == 200)).await?;
+    }
+    edge.stop().await?;
+    own.stop().await
 }
 
 #[tokio::test]

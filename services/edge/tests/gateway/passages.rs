@@ -256,6 +256,34 @@ async fn a_question_that_is_left_while_it_is_embedded_is_charged() -> anyhow::Re
         let tokens = answer_tokens(QUESTION);
         assert_eq!((logged.status, logged.charged_requests), (499, 1), "{logged:?}");
         assert_eq!((logged.charged_tokens, logged.charged_cost), (tokens, tokens * 1000), "{logged:?}");
+        assert_eq!((logged.state.as_str(), logged.prompt_tokens), ("estimated", None), "{logged:?}");
     }
+    edge.stop().await
+}
+
+#[tokio::test]
+async fn an_embedding_whose_usage_is_not_reported_is_charged_by_estimate() -> anyhow::Result<()> {
+    let (world, _) = world().await?;
+    let edge = world.edge().await?;
+    let tokens = answer_tokens(QUESTION);
+    let ask = async || {
+        let answer = edge.post("/v1/retrieve", &json!({ "query": QUESTION })).send().await?;
+        anyhow::Ok(body_of(answer, 200).await["usage"]["prompt_tokens"].as_i64().unwrap())
+    };
+    let reported = ask().await?;
+    let silent = json!({ "object": "list", "data": [{ "object": "embedding", "index": 0, "embedding": [0.6, 0.8] }] });
+    let raw = Raw { status: 200, content_type: "application/json".to_owned(), body: silent.to_string() };
+    let silent = Behaviour { raw: Some(raw), ..Behaviour::default() };
+    world.upstream.script(Script { path: "/v1/embeddings".to_owned(), default: Some(silent), ..Script::default() });
+    assert_eq!(ask().await?, tokens);
+    assert_eq!(edge.post(CHAT, &question(json!({}))).send().await?.status(), 200);
+
+    let logged = world.logged(3).await?;
+    let said: Vec<_> =
+        logged.iter().map(|call| (call.state.as_str(), call.prompt_tokens, call.charged_tokens)).collect();
+    assert_eq!(said[..2], [("final", Some(reported), reported), ("estimated", None, tokens)]);
+    // What the chat's model reports stays beside a charge that rests on an estimate in part.
+    let of_chat = logged[2].prompt_tokens.unwrap() + logged[2].completion_tokens.unwrap();
+    assert_eq!((said[2].0, said[2].2), ("estimated", of_chat + tokens));
     edge.stop().await
 }

@@ -45,14 +45,14 @@ pub(super) async fn prepare(
     let connection = target.connection()?;
     let bounding = bounding(&project, target, &route.name)?;
     let prices = edge.catalog.prices().await?;
-    let hold_prices = project.hold_prices(route, &prices)?;
+    let hold_prices = project.hold_prices(caller, route, &prices)?;
     project.allow_features(caller, route, &request.costly_features(target.provider).map_err(EdgeError::from)?)?;
     let family = Family::of(&target.model);
     let counted = edge.counter.chat(family, body, request, project.system_prompt.as_deref()).await?;
 
     let plan = Plan::for_chat(&project, route, request);
     let (query_tokens, query_cost) = match &plan {
-        Some(plan) => plan.hold(&project, &prices, &edge.counter).await?,
+        Some(plan) => plan.hold(&project, caller, &prices, &edge.counter).await?,
         None => (0, NanoUsd::ZERO),
     };
     let context_budget = if plan.is_some() { route.context_tokens } else { 0 };

@@ -34,7 +34,7 @@ pub(crate) async fn create(
     let target = chosen.route.target()?;
     let connection = target.connection()?;
     let prices = edge.catalog.prices().await?;
-    let hold_prices = project.hold_prices(&chosen.route, &prices)?;
+    let hold_prices = project.hold_prices(&caller, &chosen.route, &prices)?;
     project.allow_features(&caller, &chosen.route, &request.costly_features(target.provider))?;
     let counted = edge.counter.embeddings(Family::of(&target.model), &received, &request).await?;
     let claim = Claim {

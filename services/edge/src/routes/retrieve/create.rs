@@ -71,7 +71,7 @@ pub(crate) async fn create(
     let plan = Plan { store, query: cut(&question.query), top_k: top_k(&project, question.top_k) };
     let prices = edge.catalog.prices().await?;
     let embedding = project.embedding.as_ref();
-    let (query_tokens, query_cost) = plan.hold(&project, &prices, &edge.counter).await?;
+    let (query_tokens, query_cost) = plan.hold(&project, &caller, &prices, &edge.counter).await?;
     let claim = Claim {
         request: id,
         accepted,
@@ -96,7 +96,7 @@ pub(crate) async fn create(
         found = edge.grounding.search(&plan, &prices, &mut call) => found,
         () = edge.cut.ordered() => return Err(Failure::with(settle_cut(*call), headers)),
     };
-    let (found, tokens) = match found {
+    let (found, embedded) = match found {
         Ok(found) => found,
         Err(error) => {
             let (status, code) = {
@@ -110,13 +110,13 @@ pub(crate) async fn create(
     call.entry_mut().rag_hits = i32::try_from(found.hits.len()).ok();
     // What the search used is a charge beside the call's own, which is nothing.
     call.usage(ledger::Usage::default());
-    call.entry_mut().prompt_tokens = Some(tokens);
+    call.entry_mut().prompt_tokens = embedded.reported;
     call.finish(Ending::Complete, 200, None);
     let answer = Passages {
         object: "list",
         data: found.hits.iter().map(passage).collect(),
         degraded: &found.degraded,
-        usage: Usage { prompt_tokens: tokens, total_tokens: tokens },
+        usage: Usage { prompt_tokens: embedded.tokens, total_tokens: embedded.tokens },
     };
     let mut response = Json(answer).into_response();
     response.headers_mut().extend(headers);
