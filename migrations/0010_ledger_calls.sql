@@ -631,14 +631,18 @@ BEGIN
           FROM api_keys k LEFT JOIN users u ON u.id = k.owner_user_id
          WHERE k.id = v_ask.key_id;
         IF v_usable AND v_project.id IS NOT NULL THEN
-            v_in_project := hold_in_tier(1::smallint, v_project, v_now, v_ask.calls, v_ask.tokens, v_ask.cost);
-            v_fits := v_in_project.day_start IS NOT NULL;
-            IF v_fits AND v_key.id IS NOT NULL THEN
+            -- The key first: one that is over its limits does not touch the row that all keys of the project share.
+            v_fits := true;
+            IF v_key.id IS NOT NULL THEN
                 v_in_key := hold_in_tier(2::smallint, v_key, v_now, v_ask.calls, v_ask.tokens, v_ask.cost);
-                IF v_in_key.day_start IS NULL THEN
-                    v_fits := false;
-                    PERFORM add_to_tier(1::smallint, v_project.id, v_in_project.minute_start, v_in_project.day_start,
-                                        v_in_project.month_start, -v_ask.calls, -v_ask.calls, -v_ask.tokens, -v_ask.cost,
+                v_fits := v_in_key.day_start IS NOT NULL;
+            END IF;
+            IF v_fits THEN
+                v_in_project := hold_in_tier(1::smallint, v_project, v_now, v_ask.calls, v_ask.tokens, v_ask.cost);
+                v_fits := v_in_project.day_start IS NOT NULL;
+                IF NOT v_fits AND v_key.id IS NOT NULL THEN
+                    PERFORM add_to_tier(2::smallint, v_key.id, v_in_key.minute_start, v_in_key.day_start,
+                                        v_in_key.month_start, -v_ask.calls, -v_ask.calls, -v_ask.tokens, -v_ask.cost,
                                         0, 0, 0, 0, 0);
                 END IF;
             END IF;

@@ -170,6 +170,34 @@ async fn a_key_denial_takes_nothing_from_the_project() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
+async fn a_key_over_its_limits_does_not_touch_the_row_that_all_keys_share() -> anyhow::Result<()> {
+    let fixture = fixture("tokens_per_day = 1000").await?;
+    let key = fixture.user_key("concurrent_requests = 1").await?;
+    let one = async |prompt, output| fixture.admit(&[fixture.ask(Some(key), prompt, output)]).await;
+    let rows = async || {
+        let rows: Vec<(String, i32, i64, i64)> = sqlx::query_as(
+            "SELECT xmin::text || ctid::text, updates, day_tokens_held, open_calls FROM tier_state ORDER BY tier",
+        )
+        .fetch_all(&fixture.pool)
+        .await?;
+        anyhow::Ok(rows)
+    };
+    granted(&one(100, 100).await?[0]);
+    let before = rows().await?;
+    assert_eq!(denial(&one(10, 64).await?[0]).code, "concurrency_limit");
+    assert_eq!(rows().await?, before, "not even a new version of a row");
+    // Nor does the project's denial leave anything with a key that has room.
+    fixture.limit("api_keys", key.0, "concurrent_requests = 9").await?;
+    let denied = one(900, 64).await?;
+    assert_eq!((denial(&denied[0]).code.as_str(), denial(&denied[0]).tier), ("budget_daily", Tier::Project));
+    let after = rows().await?;
+    assert_eq!(after[0], before[0]);
+    assert_eq!((after[1].2, after[1].3), (200, 1));
+    assert_eq!(granted(&one(10, 64).await?[0]), 64);
+    Ok(())
+}
+
+#[tokio::test]
 async fn the_output_is_clipped_to_the_tightest_window_in_tokens_and_money() -> anyhow::Result<()> {
     let fixture = fixture("tokens_per_day = 1000, cost_per_day = 5000").await?;
     let priced = Ask { input_price: Price(1_000_000), output_price: Price(10_000_000), ..fixture.ask(None, 500, 4000) };
