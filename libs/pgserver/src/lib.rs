@@ -31,4 +31,4 @@ pub use error::PgServerError;
 pub use home::Home;
 pub use installation::{Installation, Progress};
 pub use options::ClusterOptions;
-pub use shared_cluster::SharedCluster;
+pub use shared_cluster::{Share, SharedCluster};

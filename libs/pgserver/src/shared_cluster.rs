@@ -43,7 +43,27 @@ const KEEPER: &str = include_str!("keeper.sh");
 pub struct SharedCluster {
     url: Secret,
     installation: Option<Installation>,
-    _share: Option<FileLock>,
+    _share: Option<Share>,
+}
+
+/// A share in whatever server runs on a folder. When the last one is gone, however its process ended, the keeper stops the
+/// server and deletes its data.
+#[derive(Debug)]
+pub struct Share {
+    _users: FileLock,
+}
+
+impl Share {
+    /// Takes a share, and starts the keeper unless there is one. Whoever starts a server there does it afterwards.
+    ///
+    /// # Errors
+    ///
+    /// [`PgServerError::LockTimeout`] when the keeper of an earlier server does not end, [`PgServerError::FlockMissing`].
+    pub async fn of(dir: &Path) -> Result<Self, PgServerError> {
+        let users = FileLock::shared(&dir.join("users.lock"), USERS_DEADLINE).await?;
+        ensure_keeper(dir).await?;
+        Ok(Self { _users: users })
+    }
 }
 
 impl SharedCluster {
@@ -69,10 +89,9 @@ impl SharedCluster {
         let home = Home::open(dir)?;
         let dir = home.dir();
         let installation = Installation::ensure(&home, &|step| tracing::info!("{step}")).await?;
-        let share = FileLock::shared(&dir.join("users.lock"), USERS_DEADLINE).await?;
-        let start = FileLock::exclusive(&dir.join("start.lock"), START_LOCK_DEADLINE).await?;
         // First the keeper: from here on a server is stopped even when this process is killed while starting it.
-        ensure_keeper(dir).await?;
+        let share = Share::of(dir).await?;
+        let start = FileLock::exclusive(&dir.join("start.lock"), START_LOCK_DEADLINE).await?;
         let url = match usable(dir).await {
             Some(url) => url,
             None => start_afresh(&installation, dir).await?,

@@ -7,6 +7,7 @@
 mod database;
 mod http;
 mod private_server;
+mod proxy;
 mod stack;
 mod standing;
 mod wait;
@@ -15,6 +16,7 @@ pub use database::{database, postgres_program, unmigrated_database};
 pub use domain::{ApiKey, ApiKeyId, InstanceId, NanoUsd, Price, ProjectId, RequestId};
 pub use http::http_client;
 pub use private_server::PrivateServer;
+pub use proxy::DatabaseProxy;
 pub use stack::{Admin, Builder, Process, Project, Role, Stack};
 pub use standing::standing;
 pub use store::testing::{LogRow, LoggedCall, RoleName, TestDatabase, TierTotals, UsageRow};

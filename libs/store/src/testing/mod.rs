@@ -4,6 +4,7 @@
 mod documents;
 mod gateway;
 mod ledger;
+mod rest;
 mod transaction;
 mod uploads;
 mod usage;

@@ -27,6 +27,7 @@ pub struct Builder {
     admins: usize,
     migrated: bool,
     database: Option<TestDatabase>,
+    upstream: upstream::Options,
     settings: BTreeMap<String, String>,
 }
 
@@ -79,6 +80,13 @@ impl Builder {
         self
     }
 
+    /// How many calls the upstream's log keeps, where more are made than it would.
+    #[must_use]
+    pub fn remembering(mut self, calls: usize) -> Self {
+        self.upstream.log_calls = calls;
+        self
+    }
+
     /// A setting for every process.
     #[must_use]
     pub fn set(mut self, key: &str, value: &str) -> Self {
@@ -115,7 +123,7 @@ impl Builder {
             None => unmigrated_database().await?,
         };
         let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let upstream = upstream::serve(listener, upstream::Options::scripted())?;
+        let upstream = upstream::serve(listener, self.upstream)?;
         Ok(Stack {
             database,
             upstream,
@@ -131,7 +139,15 @@ impl Stack {
     /// One admin service and nothing else, until more is asked for.
     #[must_use]
     pub fn builder() -> Builder {
-        Builder { edges: 0, workers: 0, admins: 1, migrated: true, database: None, settings: BTreeMap::new() }
+        Builder {
+            edges: 0,
+            workers: 0,
+            admins: 1,
+            migrated: true,
+            database: None,
+            upstream: upstream::Options::scripted(),
+            settings: BTreeMap::new(),
+        }
     }
 
     /// Starts one more process; does not wait for it. The answer is its place among all processes.
