@@ -604,6 +604,7 @@ BEGIN
     IF p_again THEN
         PERFORM lock_tiers(p_project_ids, p_key_ids);
         PERFORM forget_open_calls(p_request_ids);
+        PERFORM forget_estimates(p_request_ids);
     END IF;
 
     -- The calls of one key with room for all of them need not be looked at one by one.

@@ -76,6 +76,14 @@ BEGIN
     RETURN cardinality(p_calls);
 END $$;
 
+-- From when on to look for the log row of a call. An admission that was not waited for may be unknown to its process, and
+-- one that was tried again may have been logged by its first try, which a crash has left where it lost the second: then the
+-- call is looked for in the days it can be of.
+CREATE FUNCTION logged_since(p_admitted_at timestamptz) RETURNS timestamptz
+LANGUAGE sql STABLE AS $$
+    SELECT coalesce(p_admitted_at, clock_timestamp() - interval '1 day') - interval '1 day'
+$$;
+
 -- Settles one call that has no open row. An estimate made when its process was given up is replaced, once; with no row at
 -- all, its admission or its settlement was lost in a crash, and it is charged directly; anything else was settled before.
 -- The caller holds the tiers' definition rows. Returns whether anything changed.
@@ -86,19 +94,13 @@ CREATE FUNCTION settle_without_open_row(
 LANGUAGE plpgsql AS $$
 DECLARE
     v_log      record;
-    -- An admission that was not waited for may be unknown: then the call is looked for in the days it can be of.
     v_admitted timestamptz := coalesce(p_admitted_at,
         clock_timestamp() - make_interval(secs => coalesce((p_entry ->> 'latency_ms')::numeric, 0) / 1000));
     v_used_tokens bigint;
     v_used_cost   bigint;
 BEGIN
-    IF p_admitted_at IS NULL THEN
-        SELECT admitted_at, error_code, charged_requests, charged_tokens, charged_cost INTO v_log FROM request_logs
-         WHERE request_id = p_request_id AND admitted_at > clock_timestamp() - interval '2 days';
-    ELSE
-        SELECT admitted_at, error_code, charged_requests, charged_tokens, charged_cost INTO v_log FROM request_logs
-         WHERE request_id = p_request_id AND admitted_at = p_admitted_at;
-    END IF;
+    SELECT admitted_at, error_code, charged_requests, charged_tokens, charged_cost INTO v_log FROM request_logs
+     WHERE request_id = p_request_id AND admitted_at > logged_since(p_admitted_at);
     IF NOT FOUND THEN
         PERFORM add_to_tiers_of_call(p_project_id, p_key_id, v_admitted, 0, 0, 0, p_requests,
             least(p_tokens, p_held_tokens), least(p_cost, p_held_cost), greatest(p_tokens - p_held_tokens, 0),
@@ -120,6 +122,23 @@ BEGIN
     PERFORM log_calls(ARRAY[ROW(p_request_id, v_log.admitted_at, p_instance, p_project_id, p_key_id, p_requests, p_tokens,
                                 p_cost, p_entry)::logged_call]);
     RETURN true;
+END $$;
+
+-- Takes back what was charged for calls when their process was given up: it is back and admits them anew. The caller holds
+-- the tiers' definition rows.
+CREATE FUNCTION forget_estimates(p_request_ids uuid[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_log record;
+BEGIN
+    FOR v_log IN
+        DELETE FROM request_logs
+         WHERE request_id = ANY (p_request_ids) AND admitted_at > logged_since(NULL) AND error_code = 'edge_lost'
+        RETURNING *
+    LOOP
+        PERFORM add_to_tiers_of_call(v_log.project_id, v_log.api_key_id, v_log.admitted_at, 0, 0, 0,
+                                     -v_log.charged_requests, -v_log.charged_tokens, -v_log.charged_cost, 0, 0);
+    END LOOP;
 END $$;
 
 -- Settles a batch; one array element a call:
@@ -213,7 +232,7 @@ BEGIN
                LEFT JOIN api_keys k ON k.id = r.key_id AND k.kind = 'gateway'
          WHERE NOT EXISTS (SELECT FROM requests_open o WHERE o.request_id = r.request_id)
            AND NOT EXISTS (SELECT FROM request_logs l
-                            WHERE l.request_id = r.request_id AND l.admitted_at = r.admitted_at)
+                            WHERE l.request_id = r.request_id AND l.admitted_at > logged_since(r.admitted_at))
     LOOP
         PERFORM add_to_tiers_of_call(v_call.project_id, v_call.key_id, v_call.admitted_at,
             CASE WHEN v_call.key_id IS NULL THEN 0 ELSE 1 END, v_call.held_tokens, v_call.held_cost, 0, 0, 0, 0, 0);

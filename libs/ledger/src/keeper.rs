@@ -20,6 +20,9 @@ const LOOK: Duration = Duration::from_secs(2);
 /// Between two comparisons of the own open rows with the calls there are.
 const COMPARE: Duration = Duration::from_secs(30);
 
+/// The same while admissions are in doubt that are not old enough yet.
+const COMPARE_IN_DOUBT: Duration = Duration::from_secs(5);
+
 /// An admission that is older has been answered, or never will be: its statement ended long before.
 const ANSWERED_BY: Duration = Duration::from_secs(30);
 
@@ -49,11 +52,11 @@ impl Keeper {
         let mut ticks = interval(LOOK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut compared, mut swept) = (Instant::now(), None);
+        let mut doubted: Option<Instant> = None;
         loop {
-            let mut doubted = false;
             tokio::select! {
                 _ = ticks.tick() => {}
-                () = self.doubts.notified() => doubted = true,
+                () = self.doubts.notified() => doubted = Some(Instant::now()),
             }
             let gave_up = match self.look(&mut observer).await {
                 Ok(gave_up) => gave_up,
@@ -63,7 +66,9 @@ impl Keeper {
                     continue;
                 }
             };
-            if doubted || compared.elapsed() >= COMPARE {
+            // What is in doubt now can be told from what is on its way only when it is old enough.
+            let in_doubt = doubted.is_some_and(|doubted| compared.saturating_duration_since(doubted) <= ANSWERED_BY);
+            if compared.elapsed() >= if in_doubt { COMPARE_IN_DOUBT } else { COMPARE } {
                 compared = Instant::now();
                 if let Err(error) = self.compare().await {
                     complain(&error, "open calls could not be compared");

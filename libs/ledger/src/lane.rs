@@ -34,8 +34,9 @@ pub(crate) struct Waiting {
 pub(crate) enum Reply {
     /// A caller that waits, with the permit its settlement will need.
     Now { permit: OwnedPermit<Handed>, to: oneshot::Sender<Result<Outcome, LedgerError>> },
-    /// A call that runs already. It is tried until the database has decided.
-    Later(watch::Sender<Verdict>),
+    /// A call that runs already. It is tried until the database has decided; `again` says that an earlier try may have
+    /// been committed without its answer having arrived.
+    Later { verdict: watch::Sender<Verdict>, again: bool },
 }
 
 impl Waiting {
@@ -43,8 +44,12 @@ impl Waiting {
         match &self.reply {
             Reply::Now { to, .. } => !to.is_closed(),
             // It runs, whoever still listens.
-            Reply::Later(_) => true,
+            Reply::Later { .. } => true,
         }
+    }
+
+    fn is_again(&self) -> bool {
+        matches!(self.reply, Reply::Later { again: true, .. })
     }
 }
 
@@ -134,10 +139,10 @@ impl Lane {
     /// Sends a batch, once more if its outcome is unknown.
     async fn ask(&mut self, batch: &[Waiting]) -> Result<Vec<Admission>, StoreError> {
         let asks: Vec<&Ask> = batch.iter().map(|waiting| &*waiting.ask).collect();
-        let mut again = false;
+        let mut tried = false;
+        let mut again = batch.iter().any(Waiting::is_again);
         let mut new_starts = 0;
         loop {
-            let was_connected = self.link.is_connected();
             let instance = self.standing.id();
             let epoch = match self.epoch {
                 Some(epoch) => epoch,
@@ -147,6 +152,7 @@ impl Lane {
                     *self.epoch.insert(epoch)
                 }
             };
+            let was_connected = self.link.is_connected();
             match self.link.admit(instance, epoch, again, &asks).await {
                 Err(StoreError::EpochChanged) if new_starts < NEW_STARTS => {
                     tracing::warn!(
@@ -163,10 +169,10 @@ impl Lane {
                 // The connection was there and broke, perhaps after the commit.
                 Err(error @ (StoreError::Unavailable { .. } | StoreError::Timeout { .. })) => {
                     self.doubts.notify_one();
-                    if again || !was_connected {
+                    if tried || !was_connected {
                         return Err(error);
                     }
-                    again = true;
+                    (tried, again) = (true, true);
                 }
                 outcome => return outcome,
             }
@@ -192,15 +198,15 @@ impl Lane {
             (Reply::Now { to, .. }, Admission::Refused { code }) => {
                 let _ = to.send(Ok(Outcome::Refused { code }));
             }
-            (Reply::Later(verdict), Admission::Admitted { at, output_tokens, .. }) => {
+            (Reply::Later { verdict, .. }, Admission::Admitted { at, output_tokens, .. }) => {
                 let row = OpenCallRow::held(ask, Some(at), output_tokens);
                 self.live.keep(row.clone());
                 verdict.send_replace(Verdict::Admitted(row));
             }
-            (Reply::Later(verdict), Admission::Denied(denial)) => {
+            (Reply::Later { verdict, .. }, Admission::Denied(denial)) => {
                 verdict.send_replace(Verdict::Overruled(Overruling::Denied(denial)));
             }
-            (Reply::Later(verdict), Admission::Refused { code }) => {
+            (Reply::Later { verdict, .. }, Admission::Refused { code }) => {
                 verdict.send_replace(Verdict::Overruled(Overruling::Refused(code)));
             }
         }
@@ -214,7 +220,11 @@ impl Lane {
                 Reply::Now { to, .. } => {
                     let _ = to.send(Err(LedgerError::from(error)));
                 }
-                Reply::Later(_) => self.unsent.push(waiting),
+                Reply::Later { verdict, .. } if error.is_transient() => {
+                    self.unsent.push(Waiting { ask: waiting.ask, reply: Reply::Later { verdict, again: true } });
+                }
+                // It runs without an admission: its settlement charges it directly.
+                Reply::Later { .. } => {}
             }
         }
     }

@@ -129,7 +129,7 @@ impl Ledger {
             let row = OpenCallRow::held(Arc::new(ask), None, output_tokens);
             let (verdict, decided) = watch::channel(Verdict::Pending);
             self.live.keep(row.clone());
-            place.send(Waiting { ask: Arc::clone(&row.ask), reply: Reply::Later(verdict) });
+            place.send(Waiting { ask: Arc::clone(&row.ask), reply: Reply::Later { verdict, again: false } });
             Ok(Outcome::Open(Box::new(OpenCall::new(permit, row, Headroom::default(), Some(decided)))))
         };
         timeout(self.patience, begin).await.map_err(|_| LedgerError::Unavailable)?

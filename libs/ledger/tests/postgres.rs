@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use domain::{ApiKeyId, InstanceId, NanoUsd, Price, PriceSnapshot, ProjectId, RequestId};
 use ledger::{Ending, Ledger, LedgerTasks, Outcome, PriceSource, Usage};
+use store::Store;
+use store::instances::NewInstance;
 use store::ledger::Ask;
-use testkit::{RoleName, TestDatabase};
+use testkit::{DatabaseProxy, RoleName, TestDatabase};
 
 const BUDGET: Duration = Duration::from_secs(30);
 
@@ -171,5 +173,74 @@ async fn an_absurd_report_of_usage_does_not_stop_the_project() -> anyhow::Result
     assert!(tasks.finish(BUDGET).await);
     let totals = database.tier_totals(payer.project).await?;
     assert_eq!((totals.day_tokens, totals.day_tokens_held), (totals.logged_tokens, 0));
+    Ok(())
+}
+
+/// A ledger whose answers can be lost on their way.
+async fn start_behind_a_proxy() -> anyhow::Result<(TestDatabase, DatabaseProxy, Payer, Ledger, LedgerTasks)> {
+    let database = testkit::database().await?;
+    let project = database.insert_project("p", "").await?;
+    let (key, _) = database.insert_project_key(project).await?;
+    let proxy = DatabaseProxy::to(&database).await?;
+    let mut config = database.config(RoleName::Edge);
+    config.url = proxy.url(&database, RoleName::Edge)?.into();
+    let (store, id) = (Store::new(&config, "test")?, InstanceId::new());
+    // Calls of a process that nobody knows would be given up.
+    let new = NewInstance {
+        id,
+        service: "edge".to_owned(),
+        owner: "o".to_owned(),
+        host: "h".to_owned(),
+        version: "1".to_owned(),
+        schema_version: 1,
+        addresses: serde_json::json!({}),
+        key_ids: Vec::new(),
+    };
+    store.register_instance(&new).await?;
+    let (ledger, tasks) = Ledger::start(&store, &testkit::standing(id), Duration::from_secs(60));
+    Ok((database, proxy, Payer { project, key }, ledger, tasks))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_did_not_wait_is_settled_once_however_often_the_answer_to_its_admission_is_lost()
+-> anyhow::Result<()> {
+    let (database, proxy, payer, ledger, tasks) = start_behind_a_proxy().await?;
+    proxy.lose_answers("admit_v2", 3);
+    for number in 1..=12 {
+        let mut call = open(ledger.admit_unlimited(ask(payer, 10, 100)).await?);
+        call.sent();
+        call.usage(Usage { prompt: 4, completion: 2, ..Usage::default() });
+        call.finish(Ending::Complete, 200, None);
+        testkit::until("it is settled", || async { Ok(database.tier_totals(payer.project).await?.log_rows == number) })
+            .await?;
+    }
+    assert!(proxy.lost_answers("admit_v2") >= 3);
+    drop(ledger);
+    assert!(tasks.finish(BUDGET).await);
+    assert!(database.ledger_faults().await?.is_empty());
+    let totals = database.tier_totals(payer.project).await?;
+    assert_eq!((totals.log_rows, totals.logged_requests, totals.day_tokens), (12, 12, 72));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn settlements_whose_answers_are_lost_charge_once() -> anyhow::Result<()> {
+    let (database, proxy, payer, ledger, tasks) = start_behind_a_proxy().await?;
+    proxy.lose_answers("settle_v2", 4);
+    proxy.lose_answers("pg_logical_emit_message", 4);
+    for number in 1..=12 {
+        let mut call = open(ledger.admit(ask(payer, 10, 100)).await?);
+        call.sent();
+        call.usage(Usage { prompt: 4, completion: 200, ..Usage::default() });
+        call.finish(Ending::Complete, 200, None);
+        testkit::until("it is settled", || async { Ok(database.tier_totals(payer.project).await?.log_rows == number) })
+            .await?;
+    }
+    drop(ledger);
+    assert!(tasks.finish(BUDGET).await);
+    assert!(proxy.lost_answers("settle_v2") >= 4);
+    assert!(database.ledger_faults().await?.is_empty());
+    let totals = database.tier_totals(payer.project).await?;
+    assert_eq!((totals.log_rows, totals.day_tokens, totals.open_calls), (12, 12 * 204, 0));
     Ok(())
 }

@@ -247,6 +247,49 @@ async fn an_admission_that_is_tried_again_is_held_once_and_one_that_nobody_knows
 }
 
 #[tokio::test]
+async fn an_admission_that_is_tried_again_after_its_process_was_given_up_is_charged_once() -> anyhow::Result<()> {
+    let fixture = fixture("tokens_per_day = 1000").await?;
+    let key = fixture.user_key("").await?;
+    fixture.register("active").await?;
+    let ask = fixture.ask(Some(key), 100, 200);
+    fixture.open(&ask).await?;
+    assert_eq!(fixture.give_up().await?, 1);
+    assert_eq!(fixture.day().await?, (300, 0, 0));
+    let mut books = fixture.books.lock().await;
+    books.instance = InstanceId::new();
+    let answers = books.admit_again(std::slice::from_ref(&ask), true).await?;
+    assert_eq!(granted(&answers[0]), 200);
+    drop(books);
+    assert_eq!(fixture.day().await?, (0, 0, 300));
+    assert_eq!(fixture.settle(ask.request, 150, 0).await?, [ask.request]);
+    assert_eq!(fixture.log_row(ask.request).await?, (200, None, "final".to_owned(), 1, 150));
+    assert!(fixture.database.ledger_faults().await?.is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_call_that_a_crash_left_with_the_time_of_its_first_try_is_settled_once() -> anyhow::Result<()> {
+    let fixture = fixture("").await?;
+    let key = fixture.user_key("").await?;
+    let ask = fixture.ask(Some(key), 100, 200);
+    let first = fixture.open(&ask).await?;
+    // Its owner heard of the second try, which was lost.
+    fixture.books.lock().await.admitted_earlier(ask.request, Duration::from_millis(20));
+    let second = fixture.books.lock().await.row(ask.request);
+    assert_ne!(first.admitted_at, second.admitted_at);
+    assert_eq!(fixture.settle(ask.request, 150, 0).await?, [ask.request]);
+    assert!(fixture.settle(ask.request, 150, 0).await?.is_empty(), "the answer was lost");
+    let mut books = fixture.books.lock().await;
+    let instance = books.instance;
+    books.link.reassert(instance, &[second]).await?;
+    drop(books);
+    assert!(fixture.settle(ask.request, 150, 0).await?.is_empty());
+    assert_eq!(fixture.day().await?, (150, 0, 0));
+    assert!(fixture.database.ledger_faults().await?.is_empty());
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_direct_charge_of_yesterday_goes_to_yesterday() -> anyhow::Result<()> {
     let fixture = fixture("").await?;
     let ask = fixture.ask(None, 100, 200);
