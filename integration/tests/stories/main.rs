@@ -11,9 +11,18 @@ mod bad_input;
 mod client;
 mod grounded_answer;
 mod ingestion_faults;
+mod killed_edge;
 mod limits;
+mod load;
+mod lost_replies;
+mod outages;
 mod python;
 mod sample;
 mod start_and_stop;
 mod streaming_replicas;
 mod usage;
+
+/// Whether stories take the time to reach the bars to the figure, where CI is content with less.
+fn is_long_run() -> bool {
+    std::env::var_os("RAGMUX_LONG_STORIES").is_some_and(|value| !value.is_empty())
+}

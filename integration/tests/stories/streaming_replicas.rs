@@ -1,5 +1,7 @@
 //! Two edges, one key, one of them severed in the middle of its stream.
 
+use std::time::{Duration, Instant};
+
 use futures::StreamExt;
 use reqwest::{Response, StatusCode};
 use serde_json::json;
@@ -11,6 +13,9 @@ use crate::client::early_in_a_minute;
 
 /// The text of such a stream.
 const WHOLE: &str = "word word word word ";
+
+/// For how long an edge is stopped in a long run; else only until it is given up.
+const LONG_STOP: Duration = Duration::from_secs(90);
 
 /// A stream that stands still after its second event.
 fn standing_still() -> Behaviour {
@@ -96,6 +101,7 @@ async fn an_edge_that_was_stopped_and_comes_back_corrects_what_was_estimated_for
     let mut stream = client::chat(&stack, 1, &project, client::ask_streamed("first")).await?;
     let mut text = read_until(&mut stream, "word").await?;
     stack.nth(Role::Edge, 1)?.signal(Signal::STOP)?;
+    let stopped = Instant::now();
     let estimated =
         testkit::eventually("the others give it up", || async { Ok(stack.database.logged_calls(id).await?.pop()) })
             .await?;
@@ -103,6 +109,10 @@ async fn an_edge_that_was_stopped_and_comes_back_corrects_what_was_estimated_for
     let held = stack.database.tier_totals(id).await?;
     assert_eq!((held.day_tokens, held.day_tokens_held, held.open_calls), (estimated.charged_tokens, 0, 0));
 
+    while crate::is_long_run() && stopped.elapsed() < LONG_STOP {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(stack.database.logged_calls(id).await?, std::slice::from_ref(&estimated));
+    }
     stack.nth(Role::Edge, 1)?.signal(Signal::CONT)?;
     stack.upstream.release(None);
     text.push_str(&stream.text().await?);
@@ -120,5 +130,6 @@ async fn an_edge_that_was_stopped_and_comes_back_corrects_what_was_estimated_for
     let totals = stack.database.tier_totals(id).await?;
     assert_eq!((totals.day_tokens, totals.day_requests), (totals.logged_tokens, 2));
     assert_eq!((totals.day_tokens_held, totals.open_calls, totals.open_rows), (0, 0, 0));
+    assert!(stack.database.ledger_faults().await?.is_empty());
     stack.shut_down().await
 }
