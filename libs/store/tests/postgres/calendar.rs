@@ -1,7 +1,7 @@
 //! The ledger's calendar at chosen moments. The functions are those of every installation; only the clock they find is
 //! another. What is expected is written out here and not asked of the server.
 
-use domain::{ApiKeyId, ProjectId, Tier, Window};
+use domain::{ApiKeyId, ProjectId, Tier};
 use store::ledger::{Admission, Ask, Denial};
 use time::macros::datetime;
 use time::{Duration, OffsetDateTime};
@@ -27,32 +27,32 @@ const MOVABLE_CLOCK: &str = "
         END LOOP;
     END $$";
 
-const TICK: Duration = Duration::microseconds(1);
+pub(crate) const TICK: Duration = Duration::microseconds(1);
 
-struct Calendar {
-    fixture: Fixture,
+pub(crate) struct Calendar {
+    pub(crate) fixture: Fixture,
 }
 
 /// Whom a call is for.
 #[derive(Clone, Copy)]
-struct Caller {
-    project: ProjectId,
-    key: ApiKeyId,
+pub(crate) struct Caller {
+    pub(crate) project: ProjectId,
+    pub(crate) key: ApiKeyId,
 }
 
-async fn calendar() -> anyhow::Result<Calendar> {
+pub(crate) async fn calendar() -> anyhow::Result<Calendar> {
     let fixture = fixture("").await?;
     sqlx::raw_sql(MOVABLE_CLOCK).execute(&fixture.pool).await?;
     Ok(Calendar { fixture })
 }
 
 impl Calendar {
-    async fn at(&self, moment: OffsetDateTime) -> anyhow::Result<()> {
+    pub(crate) async fn at(&self, moment: OffsetDateTime) -> anyhow::Result<()> {
         sqlx::query("UPDATE test_clock.hands SET at = $1").bind(moment).execute(&self.fixture.pool).await?;
         Ok(())
     }
 
-    async fn project(&self, zone: &str, limits: &str) -> anyhow::Result<Caller> {
+    pub(crate) async fn project(&self, zone: &str, limits: &str) -> anyhow::Result<Caller> {
         let name = uuid::Uuid::new_v4().to_string();
         let limits = format!("time_zone = '{zone}', {limits}");
         let project = self.fixture.database.insert_project(&name, &limits).await?;
@@ -60,18 +60,27 @@ impl Calendar {
         Ok(Caller { project, key })
     }
 
-    async fn admit(&self, caller: Caller, tokens: i64) -> anyhow::Result<(Ask, Admission)> {
-        let ask = Ask { project: caller.project, key: Some(caller.key), ..self.fixture.ask(None, tokens - 64, 64) };
+    pub(crate) fn ask(&self, caller: Caller, tokens: i64) -> Ask {
+        Ask { project: caller.project, key: Some(caller.key), ..self.fixture.ask(None, tokens - 64, 64) }
+    }
+
+    pub(crate) async fn admit(&self, caller: Caller, tokens: i64) -> anyhow::Result<(Ask, Admission)> {
+        let ask = self.ask(caller, tokens);
         let admission = self.fixture.admit(std::slice::from_ref(&ask)).await?.remove(0);
         Ok((ask, admission))
     }
 
-    async fn denied(&self, caller: Caller) -> anyhow::Result<Denial> {
+    pub(crate) async fn denied(&self, caller: Caller) -> anyhow::Result<Denial> {
         Ok(denial(&self.admit(caller, 100).await?.1).clone())
     }
 
     /// The windows of a tier that have closed, with the tokens and requests they have in the end.
-    async fn closed(&self, tier: Tier, id: i64, window: &str) -> anyhow::Result<Vec<(OffsetDateTime, i64, i64)>> {
+    pub(crate) async fn closed(
+        &self,
+        tier: Tier,
+        id: i64,
+        window: &str,
+    ) -> anyhow::Result<Vec<(OffsetDateTime, i64, i64)>> {
         Ok(sqlx::query_as(
             "SELECT window_start, tokens_used + tokens_excess, requests_used FROM usage_counters
               WHERE tier = $1 AND id = $2 AND window_kind = $3 ORDER BY window_start",
@@ -295,141 +304,5 @@ async fn minutes_are_those_of_utc_and_end_on_the_dot() -> anyhow::Result<()> {
         assert_eq!(granted(&calendar.admit(caller, 100).await?.1), 64);
         assert_eq!(calendar.closed(Tier::Project, caller.project.0, "minute").await?, [(start, 80, 1)]);
     }
-    Ok(())
-}
-
-#[tokio::test]
-async fn each_tier_has_its_own_calendar_and_a_late_call_finds_the_windows_it_was_admitted_in() -> anyhow::Result<()> {
-    let calendar = calendar().await?;
-    let fixture = &calendar.fixture;
-    fixture.limit("projects", fixture.project.0, "time_zone = 'America/New_York', tokens_per_month = 1000").await?;
-    let key = fixture.user_key("time_zone = 'Asia/Kathmandu', tokens_per_day = 1000").await?;
-    let caller = Caller { project: fixture.project, key };
-    // Still the last of October in New York, and well into the first of November in Kathmandu.
-    let admitted = datetime!(2027-11-01 02:10:30 UTC);
-    calendar.at(admitted).await?;
-    let (late, _) = calendar.admit(caller, 950).await?;
-    let denial = calendar.denied(caller).await?;
-    assert_eq!((denial.tier, denial.code.as_str(), denial.held), (Tier::Project, "budget_monthly", 950));
-    assert_eq!(denial.resets_at, Some(datetime!(2027-11-01 04:00 UTC)));
-    // The month of the project is over, the day of the key is not.
-    calendar.at(datetime!(2027-11-01 04:00 UTC)).await?;
-    let denial = calendar.denied(caller).await?;
-    assert_eq!((denial.tier, denial.code.as_str(), denial.held), (Tier::Key, "budget_daily", 950));
-    assert_eq!((denial.resets_at, denial.retry_after_seconds), (Some(datetime!(2027-11-01 18:15 UTC)), 51_300));
-
-    // Days later, with every window long closed.
-    calendar.at(datetime!(2028-01-07 12:00 UTC)).await?;
-    let (now, _) = calendar.admit(caller, 100).await?;
-    fixture.settle(late.request, 800, 0).await?;
-    fixture.settle(now.request, 90, 0).await?;
-    let (minute, project, key) = (datetime!(2027-11-01 02:10 UTC), fixture.project.0, key.0);
-    for (tier, id, day, month) in [
-        (Tier::Project, project, datetime!(2027-10-31 04:00 UTC), datetime!(2027-10-01 04:00 UTC)),
-        (Tier::Key, key, datetime!(2027-10-31 18:15 UTC), datetime!(2027-10-31 18:15 UTC)),
-    ] {
-        let charged = |rows: Vec<(OffsetDateTime, i64, i64)>| {
-            rows.into_iter().filter(|row| (row.1, row.2) != (0, 0)).collect::<Vec<_>>()
-        };
-        assert_eq!(charged(calendar.closed(tier, id, "minute").await?), [(minute, 800, 1)]);
-        assert_eq!(charged(calendar.closed(tier, id, "day").await?), [(day, 800, 1)]);
-        assert_eq!(charged(calendar.closed(tier, id, "month").await?), [(month, 800, 1)]);
-    }
-    let running: Vec<(i64, i64, i64, i64)> = sqlx::query_as(
-        "SELECT minute_tokens_used, day_tokens_used, month_tokens_used,
-                open_calls + day_tokens_held + month_tokens_held + minute_requests_held
-           FROM tier_state WHERE (tier, id) IN ((1, $1), (2, $2))",
-    )
-    .bind(project)
-    .bind(key)
-    .fetch_all(&fixture.pool)
-    .await?;
-    assert_eq!(running, [(90, 90, 90, 0); 2]);
-    Ok(())
-}
-
-#[tokio::test]
-async fn a_call_without_an_open_row_is_charged_to_the_windows_of_its_admission() -> anyhow::Result<()> {
-    let calendar = calendar().await?;
-    let fixture = &calendar.fixture;
-    let caller = calendar.project("Europe/Berlin", "tokens_per_day = 1000").await?;
-    calendar.at(datetime!(2026-10-25 22:59:59 UTC)).await?;
-    let (lost, _) = calendar.admit(caller, 500).await?;
-    fixture.books.lock().await.link.forget_calls(&[lost.request]).await?;
-    calendar.at(datetime!(2026-10-25 23:00 UTC)).await?;
-    fixture.settle(lost.request, 400, 0).await?;
-    let of_day = calendar.closed(Tier::Project, caller.project.0, "day").await?;
-    let charged: Vec<_> = of_day.iter().map(|row| (row.0, row.1)).collect();
-    assert_eq!(charged, [(datetime!(2026-10-24 22:00 UTC), 400)]);
-    // All of the new day is free.
-    assert_eq!(granted(&calendar.admit(caller, 1000).await?.1), 64);
-    Ok(())
-}
-
-#[tokio::test]
-async fn a_clock_that_steps_back_over_a_boundary_opens_neither_window_again() -> anyhow::Result<()> {
-    let calendar = calendar().await?;
-    let midnight = datetime!(2026-12-31 23:00 UTC);
-    let limits = "requests_per_minute = 1, tokens_per_day = 1000, tokens_per_month = 5000";
-    let caller = calendar.project("Europe/Berlin", limits).await?;
-    calendar.at(midnight - Duration::SECOND).await?;
-    let (before, _) = calendar.admit(caller, 1000).await?;
-    calendar.at(midnight).await?;
-    let (after, _) = calendar.admit(caller, 1000).await?;
-    // Back by an hour: the year before has begun to be over, and stays so.
-    calendar.at(midnight - Duration::HOUR).await?;
-    let denial = calendar.denied(caller).await?;
-    assert_eq!((denial.code.as_str(), denial.held), ("budget_daily", 1000));
-    assert_eq!(denial.resets_at, Some(datetime!(2027-01-01 23:00 UTC)));
-    assert_eq!(denial.retry_after_seconds, 25 * 3600);
-    calendar.fixture.settle(before.request, 700, 0).await?;
-    calendar.fixture.settle(after.request, 900, 0).await?;
-    assert_eq!(calendar.denied(caller).await?.used, 1, "of requests, in the minute that has begun");
-    let closed = calendar.closed(Tier::Project, caller.project.0, "day").await?;
-    assert_eq!(closed, [(datetime!(2026-12-30 23:00 UTC), 700, 1)]);
-    // And forward again, to where it had been.
-    calendar.at(midnight + Duration::SECOND).await?;
-    let denial = calendar.denied(caller).await?;
-    assert_eq!((denial.code.as_str(), denial.used, denial.held), ("rate_limit_rpm", 1, 0));
-    assert_eq!((denial.resets_at, denial.retry_after_seconds), (Some(midnight + Duration::MINUTE), 59));
-    calendar.at(midnight + Duration::MINUTE).await?;
-    let (last, _) = calendar.admit(caller, 100).await?;
-    calendar.fixture.settle(last.request, 100, 0).await?;
-    calendar.at(midnight + Duration::MINUTE * 2).await?;
-    let denial = calendar.denied(caller).await?;
-    assert_eq!((denial.code.as_str(), denial.used), ("budget_daily", 1000));
-    Ok(())
-}
-
-#[tokio::test]
-async fn a_project_that_moves_to_where_it_is_another_month_takes_its_windows_along() -> anyhow::Result<()> {
-    let calendar = calendar().await?;
-    let caller = calendar.project("America/New_York", "tokens_per_month = 1000, tokens_per_day = 2000").await?;
-    calendar.at(datetime!(2028-02-29 20:00 UTC)).await?;
-    let (settled, _) = calendar.admit(caller, 300).await?;
-    calendar.fixture.settle(settled.request, 200, 0).await?;
-    let (open, _) = calendar.admit(caller, 750).await?;
-    calendar.fixture.limit("projects", caller.project.0, "time_zone = 'Asia/Kathmandu'").await?;
-    let denial = calendar.denied(caller).await?;
-    assert_eq!((denial.code.as_str(), denial.used, denial.held), ("budget_monthly", 200, 750));
-    assert_eq!(denial.resets_at, Some(datetime!(2028-03-31 18:15 UTC)), "it is March there");
-    calendar.fixture.settle(open.request, 450, 0).await?;
-    let usage = calendar.fixture.store.list_tier_usage(caller.project, caller.key).await?;
-    let shown: Vec<_> = usage[0]
-        .windows
-        .iter()
-        .map(|window| (window.window, window.starts_at, window.ends_at, window.tokens.used, window.tokens.held))
-        .collect();
-    let (minute, day) = (datetime!(2028-02-29 20:00 UTC), datetime!(2028-02-29 18:15 UTC));
-    assert_eq!(
-        shown,
-        [
-            (Window::Minute, minute, minute + Duration::MINUTE, 650, 0),
-            (Window::Day, day, day + Duration::DAY, 650, 0),
-            (Window::Month, day, datetime!(2028-03-31 18:15 UTC), 650, 0),
-        ]
-    );
-    // Nothing is left behind in windows of the old zone.
-    assert_eq!(calendar.closed(Tier::Project, caller.project.0, "day").await?, []);
     Ok(())
 }

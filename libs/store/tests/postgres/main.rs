@@ -8,8 +8,10 @@
 )]
 
 mod admission;
+mod batches;
 mod books;
 mod calendar;
+mod clock;
 mod contention;
 mod crashes;
 mod entities;
