@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use domain::{ApiKeyId, InstanceId, NanoUsd, Price, PriceSnapshot, ProjectId, RequestId};
-use ledger::{Ending, Ledger, LedgerTasks, Outcome, PriceSource, Usage};
+use ledger::{Ending, Ledger, LedgerError, LedgerTasks, Outcome, PriceSource, Usage};
 use store::Store;
 use store::instances::NewInstance;
 use store::ledger::Ask;
@@ -173,6 +173,102 @@ async fn an_absurd_report_of_usage_does_not_stop_the_project() -> anyhow::Result
     assert!(tasks.finish(BUDGET).await);
     let totals = database.tier_totals(payer.project).await?;
     assert_eq!((totals.day_tokens, totals.day_tokens_held), (totals.logged_tokens, 0));
+    Ok(())
+}
+
+/// Lets everything that can go on do so, on the one thread of a test.
+async fn settle_down() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn calls_that_come_while_a_batch_is_under_way_go_together_in_the_next() -> anyhow::Result<()> {
+    let (database, payer, ledger, tasks) = start("tokens_per_day = 100000").await?;
+    let admit = || {
+        let ledger = ledger.clone();
+        tokio::spawn(async move { ledger.admit(ask(payer, 10, 100)).await })
+    };
+    let lock = database.lock_project(payer.project).await?;
+    let first = admit();
+    testkit::until("the first one waits", || async { database.has_lock_waiters().await }).await?;
+    let next: Vec<_> = (0..10).map(|_| admit()).collect();
+    settle_down().await;
+    lock.release().await?;
+    // The first may have waited for more than a second.
+    let mut calls: Vec<_> = first.await?.into_iter().map(open).collect();
+    for call in next {
+        calls.push(open(call.await??));
+    }
+    assert_eq!(database.admitted_together(payer.project).await?.last(), Some(&10));
+    drop((calls, ledger));
+    assert!(tasks.finish(BUDGET).await);
+    assert_eq!(database.ledger_faults().await?, Vec::<String>::new());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_tier_that_is_locked_for_longer_than_a_second_makes_its_batch_unavailable_and_takes_nothing()
+-> anyhow::Result<()> {
+    let (database, payer, ledger, tasks) = start("tokens_per_day = 1000").await?;
+    let lock = database.lock_project(payer.project).await?;
+    let outcomes = tokio::join!(ledger.admit(ask(payer, 10, 100)), ledger.admit(ask(payer, 10, 100)));
+    assert!(matches!(outcomes, (Err(LedgerError::Unavailable), Err(LedgerError::Unavailable))));
+    lock.release().await?;
+    // All of the budget is there.
+    let call = open(ledger.admit(ask(payer, 900, 100)).await?);
+    assert_eq!((call.output_tokens(), database.admitted_together(payer.project).await?), (100, vec![1]));
+    call.finish(Ending::Fault, 502, None);
+    drop(ledger);
+    assert!(tasks.finish(BUDGET).await);
+    assert_eq!(database.ledger_faults().await?, Vec::<String>::new());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_call_that_cannot_be_written_loses_its_words_and_spoils_no_other() -> anyhow::Result<()> {
+    let (database, payer, ledger, tasks) = start("tokens_per_day = 100000").await?;
+    // What JSON allows and PostgreSQL does not: half a character. And what the log refuses, whatever the reason.
+    let unspeakable = r#"{"operation":"chat","model":"\ud83c"}"#;
+    database
+        .execute(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+                 $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = 'invalid_parameter_value'; END $$;
+             CREATE TRIGGER refuse BEFORE INSERT ON request_logs FOR EACH ROW WHEN (new.error_code = 'unspeakable')
+                 EXECUTE FUNCTION refuse()",
+        )
+        .await?;
+    // On the one thread of a test all of them have asked before their lane looks.
+    let admitting: Vec<_> = (0..7)
+        .map(|number| {
+            let details = if number == 4 { unspeakable } else { r#"{"operation":"chat","model":"m"}"# };
+            let ask = Ask { details: details.to_owned(), ..ask(payer, 10, 100) };
+            let ledger = ledger.clone();
+            tokio::spawn(async move { ledger.admit(ask).await })
+        })
+        .collect();
+    let mut calls = Vec::new();
+    for call in admitting {
+        calls.push(open(call.await??));
+    }
+    assert!(database.admitted_together(payer.project).await?.len() < calls.len());
+    // All are settled at once, and another one of them is refused.
+    let codes = [None, None, Some("unspeakable"), None, None, None, None];
+    for (call, code) in calls.into_iter().zip(codes) {
+        let mut call = call;
+        call.sent();
+        call.usage(Usage { prompt: 4, completion: 2, ..Usage::default() });
+        call.finish(Ending::Complete, 200, code);
+    }
+    drop(ledger);
+    assert!(tasks.finish(BUDGET).await);
+    assert_eq!(database.ledger_faults().await?, Vec::<String>::new());
+    let logged = database.logged_calls(payer.project).await?;
+    let said: Vec<_> = logged.iter().map(|call| (call.operation.as_str(), call.model.as_deref())).collect();
+    let count = |words| said.iter().filter(|said| **said == words).count();
+    assert_eq!((count(("chat", Some("m"))), count(("unknown", None))), (5, 2), "{said:?}");
+    assert!(logged.iter().all(|call| (call.status, call.charged_tokens) == (200, 6)), "{logged:?}");
     Ok(())
 }
 

@@ -141,6 +141,22 @@ impl TestDatabase {
         Ok(details)
     }
 
+    /// How many of a project's calls in flight were admitted at one moment, moment by moment.
+    ///
+    /// # Errors
+    /// When the server cannot be reached.
+    pub async fn admitted_together(&self, project: ProjectId) -> anyhow::Result<Vec<i64>> {
+        let pool = self.superuser_pool().await?;
+        let calls = sqlx::query_scalar(
+            "SELECT count(*) FROM requests_open WHERE project_id = $1 GROUP BY admitted_at ORDER BY admitted_at",
+        )
+        .bind(project.0)
+        .fetch_all(&pool)
+        .await?;
+        pool.close().await;
+        Ok(calls)
+    }
+
     /// The ids of a project's calls in flight, likewise.
     ///
     /// # Errors
