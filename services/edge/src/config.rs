@@ -95,7 +95,9 @@ mod tests {
         assert_eq!(settings.listen.to_string(), "0.0.0.0:8765");
         assert_eq!(settings.health_listen.to_string(), "0.0.0.0:8768");
         assert_eq!(settings.stream_max_bytes, Size::mebibytes(256));
-        assert_eq!(settings.stream_commit_after, 15 * SECOND);
+        assert_eq!((settings.stream_commit_after, settings.ping_every), (15 * SECOND, 15 * SECOND));
+        assert_eq!((settings.upstream_timeout, settings.upstream_idle), (5 * MINUTE, 5 * MINUTE));
+        assert_eq!(settings.stream_max_duration, 30 * MINUTE);
         assert_eq!(settings.private_upstreams, PrivateUpstreams::default());
     }
 

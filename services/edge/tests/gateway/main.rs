@@ -15,6 +15,7 @@ mod chat;
 mod denials;
 mod embeddings;
 mod hard;
+mod hold;
 mod lifecycle;
 mod limits;
 mod models;
