@@ -13,11 +13,13 @@ mod standing;
 mod wait;
 
 pub use database::{database, postgres_program, unmigrated_database};
-pub use domain::{ApiKey, ApiKeyId, InstanceId, NanoUsd, Price, ProjectId, RequestId};
+pub use domain::{ApiKey, ApiKeyId, InstanceId, NanoUsd, Price, ProjectId, RequestId, RouteId, Tier};
 pub use http::http_client;
 pub use private_server::PrivateServer;
 pub use proxy::DatabaseProxy;
 pub use stack::{Admin, Builder, Process, Project, Role, Stack};
 pub use standing::standing;
-pub use store::testing::{LogRow, LoggedCall, RoleName, TestDatabase, TierTotals, UsageRow};
+pub use store::testing::{
+    Cap, LedgerWatch, LogRow, LoggedCall, Meter, RoleName, TestDatabase, TierCap, TierTotals, UsageRow, WatchedCall,
+};
 pub use wait::{DEADLINE, eventually, until};

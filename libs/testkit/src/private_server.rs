@@ -100,6 +100,12 @@ impl PrivateServer {
         Ok(())
     }
 
+    /// One of its programs, such as `pg_dump`.
+    #[must_use]
+    pub fn program(&self, name: &str) -> PathBuf {
+        self.installation.program(name)
+    }
+
     /// Stops it and waits.
     ///
     /// # Errors

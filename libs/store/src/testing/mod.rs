@@ -8,6 +8,7 @@ mod rest;
 mod transaction;
 mod uploads;
 mod usage;
+mod watch;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -22,6 +23,7 @@ pub use self::ledger::{ProjectLock, TierTotals};
 pub use self::transaction::OpenTransaction;
 pub use self::uploads::{ChunkFacts, UploadFacts};
 pub use self::usage::{LogRow, UsageRow};
+pub use self::watch::{Cap, LedgerWatch, Meter, TierCap, WatchedCall};
 use crate::provision::{RoleUrls, provision, role_urls};
 use crate::{Store, StoreError, schema};
 

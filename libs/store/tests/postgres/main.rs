@@ -19,3 +19,4 @@ mod queue;
 mod rollups;
 mod schema;
 mod usage;
+mod watch;
