@@ -9,6 +9,7 @@
 
 mod bad_input;
 mod client;
+mod exactness;
 mod grounded_answer;
 mod ingestion_faults;
 mod killed_edge;

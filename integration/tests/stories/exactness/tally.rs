@@ -1,0 +1,57 @@
+//! What a run has seen.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    pub(super) rounds: u64,
+    pub(super) calls: u64,
+    pub(super) admitted: u64,
+    pub(super) denied: BTreeMap<String, u64>,
+    /// Clients that left.
+    pub(super) left: u64,
+    /// Answers the provider cut.
+    pub(super) cut: u64,
+    pub(super) kills: u64,
+    /// Connections that broke with an edge.
+    pub(super) broken: u64,
+    /// Requests the provider saw.
+    pub(super) seen: u64,
+    /// Rounds in which exactly as many were admitted as had room.
+    pub(super) exact: u64,
+    /// Steps that were judged, and those beside which something else moved.
+    pub(super) steps: u64,
+    pub(super) disturbed: u64,
+    /// Calls settled as those of a lost edge.
+    pub(super) lost: u64,
+    pub(super) commits: i64,
+    /// Calls of killed edges that have no log row yet, by number.
+    pub(super) pending: BTreeSet<i64>,
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let denied: Vec<String> = self.denied.iter().map(|(code, count)| format!("{code} {count}")).collect();
+        write!(
+            f,
+            "{} rounds ({} exact), {} calls, {} admitted, {} denied ({}), {} seen upstream, {} aborted, {} cut, {} kills \
+             ({} broken, {} settled as lost), {} steps ({} disturbed), {} commits checked, no breach",
+            self.rounds,
+            self.exact,
+            self.calls,
+            self.admitted,
+            self.denied.values().sum::<u64>(),
+            denied.join(", "),
+            self.seen,
+            self.left,
+            self.cut,
+            self.kills,
+            self.broken,
+            self.lost,
+            self.steps,
+            self.disturbed,
+            self.commits,
+        )
+    }
+}
