@@ -1,6 +1,7 @@
 //! What is reserved for a call before anything is sent: all that it can be charged for.
 
 use serde_json::{Value, json};
+use testkit::until;
 use tokens::{Family, count_messages};
 use upstream::{Behaviour, Wait};
 
@@ -26,6 +27,7 @@ async fn held(world: &World, edge: &Edge, text: &str, members: Value) -> anyhow:
     let call = body_of(edge.get(&format!("/v1/usage/{id}")).send().await?, 200).await;
     world.upstream.release(None);
     body_of(running.await??, 200).await;
+    until("it is settled", async || Ok(world.database.open_ids(world.project).await?.is_empty())).await?;
     let cost = call["held"]["cost_usd"].as_f64().unwrap() * 1e9;
     Ok((call["held"]["tokens"].as_i64().unwrap(), cost.round() as i64))
 }
