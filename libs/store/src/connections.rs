@@ -153,7 +153,7 @@ impl Store {
         vault: &Vault,
         entry: &AuditEntry,
     ) -> Result<ConnectionId, StoreError> {
-        let mut transaction = self.pool().begin().await?;
+        let mut transaction = self.begin().await?;
         let id = sqlx::query_scalar!(
             "INSERT INTO model_connections (name, provider_type, base_url, model_name, output_field)
              VALUES ($1, $2, $3, $4, $5) RETURNING id",
@@ -200,7 +200,7 @@ impl Store {
             CredentialChange::Set(secret) => (false, Some(secret)),
         };
         let sealed = seal(id, credential, vault)?;
-        let mut transaction = self.pool().begin().await?;
+        let mut transaction = self.begin().await?;
         // Locked in a statement of its own: the next one then sees every store that was made with it.
         let other_model = sqlx::query_scalar!(
             r#"SELECT (model_name <> $3 OR provider_type <> $4) AS "differs!" FROM model_connections

@@ -10,6 +10,7 @@
 
 pub mod audit;
 pub mod blobs;
+mod bounded;
 pub mod canary;
 pub mod config_log;
 pub mod connections;

@@ -47,7 +47,7 @@ impl Store {
         address: &str,
         limits: &LoginLimits,
     ) -> Result<LoginAttempt, StoreError> {
-        let mut transaction = self.pool().begin().await?;
+        let mut transaction = self.begin().await?;
         sqlx::query!(
             "SELECT pg_advisory_xact_lock(lock)
                FROM (SELECT hashtextextended(current_schema() || ' login ' || word, 0) AS lock

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use config::Pooler;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
-use sqlx::{ConnectOptions, PgPool};
+use sqlx::{ConnectOptions, PgPool, Postgres, Transaction};
+use tokio::time::timeout;
 
+use crate::bounded::Bounded;
 use crate::error::{MigrateError, StoreError};
 
 /// Kept apart from the pool, so that a full pool is not a death: one connection beats, one listens.
@@ -95,12 +97,27 @@ impl Store {
         (self.options.clone(), self.acquire_timeout)
     }
 
-    pub(crate) fn pool(&self) -> &PgPool {
-        &self.pool
+    /// For single statements.
+    pub(crate) fn pool(&self) -> Bounded<'_> {
+        Bounded(&self.pool)
     }
 
-    pub(crate) fn beat_pool(&self) -> &PgPool {
-        &self.beat
+    /// For statements that say that this process lives.
+    pub(crate) fn beat_pool(&self) -> Bounded<'_> {
+        Bounded(&self.beat)
+    }
+
+    pub(crate) async fn begin(&self) -> Result<Transaction<'static, Postgres>, StoreError> {
+        Ok(self.pool.begin().await?)
+    }
+
+    /// Does work that somebody waits for: the answer is there within `DB_ACQUIRE_TIMEOUT`, or it is that the database is
+    /// not available.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`], otherwise as the work.
+    pub async fn in_time<T>(&self, work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+        timeout(self.acquire_timeout, work).await.map_err(|_| sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()))?
     }
 
     /// How long a free connection is waited for (`DB_ACQUIRE_TIMEOUT`).
@@ -126,7 +143,7 @@ impl Store {
     /// # Errors
     /// As for any statement.
     pub async fn ping(&self) -> Result<(), StoreError> {
-        sqlx::query_scalar!("SELECT 1").fetch_one(&self.beat).await?;
+        sqlx::query_scalar!("SELECT 1").fetch_one(self.beat_pool()).await?;
         Ok(())
     }
 
@@ -141,7 +158,7 @@ impl Store {
                       (SELECT extversion FROM pg_extension WHERE extname = 'vector') AS vector,
                       current_schema()::text AS schema"#
         )
-        .fetch_one(&self.pool)
+        .fetch_one(self.pool())
         .await?;
         Ok(DatabaseFacts {
             server_version: row.number,
@@ -175,7 +192,7 @@ impl Store {
             .acquire_timeout(Duration::from_secs(5))
             .connect_lazy_with(self.options.clone());
         let channel = sqlx::query_scalar!(r#"SELECT notification_channel($1) AS "channel!""#, topic.as_str())
-            .fetch_one(&self.pool)
+            .fetch_one(self.pool())
             .await?;
         let mut inner = PgListener::connect_with(&pool).await?;
         inner.listen(&channel).await?;

@@ -123,7 +123,7 @@ impl Store {
 
     /// A transaction whose statements the server ends after `patience`, whether or not anybody still waits for them.
     pub(crate) async fn begin_within(&self, patience: Duration) -> Result<Transaction<'static, Postgres>, StoreError> {
-        let mut transaction = self.pool().begin().await?;
+        let mut transaction = self.begin().await?;
         sqlx::query_scalar!("SELECT set_config('statement_timeout', $1, true)", milliseconds(patience).to_string())
             .fetch_one(&mut *transaction)
             .await?;

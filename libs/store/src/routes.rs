@@ -185,7 +185,7 @@ impl Store {
         entry: &AuditEntry,
     ) -> Result<(), StoreError> {
         let columns = Columns::of(settings);
-        let mut transaction = self.pool().begin().await?;
+        let mut transaction = self.begin().await?;
         sqlx::query_scalar!(
             "UPDATE routes
                 SET name = $4, max_output = $5, min_output = $6, context_tokens = $7, context_placement = $8,

@@ -89,7 +89,7 @@ impl Store {
         upload: &Upload,
         entry: &AuditEntry,
     ) -> Result<UploadOutcome, StoreError> {
-        let mut transaction = self.pool().begin().await?;
+        let mut transaction = self.begin().await?;
         let quota = lock_store(&mut transaction, reach, upload.store).await?;
         lock_blobs(&mut transaction, upload).await?;
         let blob = name_blob(&mut transaction, upload).await?;

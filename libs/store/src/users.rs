@@ -41,7 +41,7 @@ impl Store {
         password_hash: &Secret,
         entry: &AuditEntry,
     ) -> Result<Option<UserId>, StoreError> {
-        let mut transaction = self.pool().begin().await?;
+        let mut transaction = self.begin().await?;
         // Whoever waits here reads the table in the next statement, when the winner has committed.
         sqlx::query!("SELECT pg_advisory_xact_lock(advisory_class(), 3)").execute(&mut *transaction).await?;
         let made = sqlx::query!(

@@ -9,6 +9,7 @@ use anyhow::Context;
 use store::testing::{RoleName, TestDatabase};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 /// What becomes of statements that are to be cut, over and over: breaks alone, in a row, and with whole answers in
@@ -32,7 +33,17 @@ pub struct DatabaseProxy {
     address: SocketAddr,
     server: String,
     orders: Orders,
+    silence: watch::Sender<Silence>,
     accepting: JoinHandle<()>,
+}
+
+/// Which connections are carried.
+#[derive(Clone, Copy, Default)]
+struct Silence {
+    /// Those that were made before this many silences are not, ever again.
+    times: u64,
+    /// New ones are not either.
+    lasts: bool,
 }
 
 /// What is to be done with one statement.
@@ -53,9 +64,9 @@ impl DatabaseProxy {
         let server = format!("{host}:{port}");
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
-        let orders = Orders::default();
-        let accepting = tokio::spawn(accept(listener, server.clone(), Arc::clone(&orders)));
-        Ok(Self { address, server, orders, accepting })
+        let (orders, silence) = (Orders::default(), watch::Sender::default());
+        let accepting = tokio::spawn(accept(listener, server.clone(), Arc::clone(&orders), silence.subscribe()));
+        Ok(Self { address, server, orders, silence, accepting })
     }
 
     /// A role's URL that leads this way.
@@ -81,6 +92,17 @@ impl DatabaseProxy {
         }
     }
 
+    /// From now on nothing is carried any more, and no connection ends for it, as when a network drops all packets. The
+    /// connections of now stay so for good.
+    pub fn fall_silent(&self) {
+        self.silence.send_modify(|silence| *silence = Silence { times: silence.times + 1, lasts: true });
+    }
+
+    /// New connections are carried again.
+    pub fn speak_again(&self) {
+        self.silence.send_modify(|silence| silence.lasts = false);
+    }
+
     /// How many answers were lost after the statement had done its work.
     #[must_use]
     pub fn lost_answers(&self, function: &str) -> u64 {
@@ -98,22 +120,29 @@ fn locked(orders: &Mutex<ByFunction>) -> MutexGuard<'_, ByFunction> {
     orders.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn accept(listener: TcpListener, server: String, orders: Orders) {
+async fn accept(listener: TcpListener, server: String, orders: Orders, silence: watch::Receiver<Silence>) {
     let mut connections = JoinSet::new();
     while let Ok((client, _)) = listener.accept().await {
         while connections.try_join_next().is_some() {}
-        let (server, orders) = (server.clone(), Arc::clone(&orders));
+        let (server, orders, mut silence) = (server.clone(), Arc::clone(&orders), silence.clone());
+        let Silence { times, lasts } = *silence.borrow_and_update();
         connections.spawn(async move {
-            if let Ok(server) = TcpStream::connect(server).await {
+            let Ok(mut server) = TcpStream::connect(server).await else { return };
+            let mut client = client;
+            tokio::select! {
+                biased;
+                _ = async { silence.wait_for(|silence| lasts || silence.times > times).await.is_ok() } => {}
                 // However it breaks, both sides see the end of it.
-                let _ = carry(client, server, &orders).await;
+                _ = carry(&mut client, &mut server, &orders) => return,
             }
+            // Both sides stay open.
+            std::future::pending::<()>().await;
         });
     }
 }
 
 /// Carries both directions until one side leaves or the connection is to break.
-async fn carry(mut client: TcpStream, mut server: TcpStream, orders: &Orders) -> io::Result<()> {
+async fn carry(client: &mut TcpStream, server: &mut TcpStream, orders: &Orders) -> io::Result<()> {
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
     let (mut up, mut down) = (vec![0; 64 * 1024], vec![0; 64 * 1024]);

@@ -70,7 +70,7 @@ async fn identify(edge: &Shared, headers: &HeaderMap, scope: Option<Scope>) -> R
     if key.kind() == KeyKind::Management {
         return Err(EdgeError::BadKey);
     }
-    let known = edge.principals.find(&edge.store, key.hash()).await?.ok_or(EdgeError::BadKey)?;
+    let known = edge.store.in_time(edge.principals.find(&edge.store, key.hash())).await?.ok_or(EdgeError::BadKey)?;
     check_state(&known)?;
     if let Some(scope) = scope.filter(|scope| !has_scope(&known, *scope)) {
         return Err(EdgeError::Scope(scope));

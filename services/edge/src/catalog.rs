@@ -8,8 +8,9 @@ use std::time::Duration;
 use domain::{ProjectId, Secret};
 use ledger::PriceBook;
 use providers::Connection;
-use store::Store;
+use store::routing::ProjectRouting;
 use store::targets::UpstreamTarget;
+use store::{Store, StoreError};
 use vault::Vault;
 
 use crate::cache::Kept;
@@ -41,14 +42,19 @@ impl Catalog {
         }
         let reading = self.projects.reading();
         // A key that leads to a project which is gone leads nowhere.
-        let routing = self.store.find_project_routing(id).await?.ok_or(EdgeError::ProjectNotGranted)?;
+        let (routing, embedding) = self.store.in_time(self.read(id)).await?.ok_or(EdgeError::ProjectNotGranted)?;
+        let project = Arc::new(Project::new(routing, embedding, &|target| connect(&self.vault, target)));
+        self.projects.keep(reading, id, Arc::clone(&project), TIME);
+        Ok(project)
+    }
+
+    async fn read(&self, id: ProjectId) -> Result<Option<(ProjectRouting, Option<UpstreamTarget>)>, StoreError> {
+        let Some(routing) = self.store.find_project_routing(id).await? else { return Ok(None) };
         let embedding = match routing.store {
             Some(store) => self.store.find_search_settings(store).await?.map(|settings| settings.embedding),
             None => None,
         };
-        let project = Arc::new(Project::new(routing, embedding, &|target| connect(&self.vault, target)));
-        self.projects.keep(reading, id, Arc::clone(&project), TIME);
-        Ok(project)
+        Ok(Some((routing, embedding)))
     }
 
     /// All prices.
@@ -57,7 +63,7 @@ impl Catalog {
             return Ok(prices);
         }
         let reading = self.prices.reading();
-        let prices = Arc::new(PriceBook::new(self.store.list_model_prices().await?));
+        let prices = Arc::new(PriceBook::new(self.store.in_time(self.store.list_model_prices()).await?));
         self.prices.keep(reading, (), Arc::clone(&prices), TIME);
         Ok(prices)
     }

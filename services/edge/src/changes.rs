@@ -64,7 +64,7 @@ impl Tail {
     /// Applies everything that is new.
     async fn catch_up(&mut self) {
         loop {
-            match self.store.list_config_changes(self.seen, PAGE).await {
+            match self.store.in_time(self.store.list_config_changes(self.seen, PAGE)).await {
                 Ok(changes) => {
                     self.failing = false;
                     let is_last_page = (changes.len() as i64) < PAGE;

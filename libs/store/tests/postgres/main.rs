@@ -18,5 +18,6 @@ mod entities;
 mod queue;
 mod rollups;
 mod schema;
+mod silence;
 mod usage;
 mod watch;
