@@ -1,15 +1,18 @@
 //! Calls of a program that uses the edge.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use reqwest::{Response, StatusCode};
 use serde_json::{Value, json};
 use testkit::{Project, Stack};
 
+/// Longer than any story lets a call stand still.
+const PATIENCE: Duration = Duration::from_secs(300);
+
 /// A chat call to an edge.
 pub(crate) async fn chat(stack: &Stack, edge: usize, project: &Project, body: Value) -> anyhow::Result<Response> {
     let url = format!("{}/chat/completions", stack.edge_url(edge)?);
-    Ok(stack.http.post(url).bearer_auth(&project.key).json(&body).send().await?)
+    Ok(stack.http.post(url).bearer_auth(&project.key).timeout(PATIENCE).json(&body).send().await?)
 }
 
 /// Waits for a minute that has time left, so that three calls fall into one window.

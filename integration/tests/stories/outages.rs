@@ -1,8 +1,8 @@
-//! A database that crashes under load, and one that is away for half a minute.
+//! A database that crashes under load, one that is away for half a minute, and one that does not answer.
 
 use std::time::{Duration, Instant};
 
-use testkit::{InstanceId, PrivateServer, RoleName, Stack};
+use testkit::{DatabaseProxy, InstanceId, PrivateServer, Role, RoleName, Stack};
 
 use crate::load::{self, Call, End, Load, Payers, Streams};
 
@@ -44,6 +44,10 @@ async fn a_crash_of_postgresql_under_load_breaks_no_stream_and_loses_no_call() -
         // As many as are under way now may still end well.
         let back = load.more(16 + 1).await?;
         println!("crash {round}: recovered after {recovered} ms, served {} ms later", back.as_millis());
+    }
+    for edge in [0, 1] {
+        let log = stack.nth(Role::Edge, edge)?.log();
+        assert!(log.contains("open calls are put back"), "edge {edge} has not noticed");
     }
     streams.finish(&stack, streams.count()).await?;
     let calls = load.stop().await;
@@ -122,6 +126,45 @@ async fn a_database_that_is_away_for_30_s_breaks_none_of_200_streams_and_nobody_
     assert!(others.iter().all(|row| row.error_code.as_deref() == Some("abandoned")), "{others:?}");
     stack.shut_down().await?;
     server.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_fall_silent_under_load_are_given_up_and_nobody_else_is() -> anyhow::Result<()> {
+    let stack = Stack::builder().admins(0).set("LEDGER_ORPHAN_AFTER", "20s").remembering(50_000);
+    let mut stack = stack.start().await?;
+    let proxy = DatabaseProxy::to(&stack.database).await?;
+    let url = proxy.url(&stack.database, RoleName::Edge)?;
+    for _ in 0..2 {
+        let edge = stack.spawn_with(Role::Edge, &[("DATABASE_URL", &url)]).await?;
+        let http = stack.http.clone();
+        stack.process(edge)?.ready(&http).await?;
+    }
+    let payers = Payers::furnish(&stack).await?;
+    let mut streams = Streams::open(&stack, &payers, 2, 0, 40).await?;
+    let before = ring(&stack).await?;
+    let load = Load::start(&stack, &payers, 2, 16, 1000)?;
+    load.more(60).await?;
+    proxy.fall_silent();
+    streams.finish(&stack, 20).await?;
+    testkit::until("the edges miss it", || async {
+        let logs = [0, 1].map(|edge| stack.nth(Role::Edge, edge).map(|edge| edge.log()).unwrap_or_default());
+        Ok(logs.iter().all(|log| log.contains("the database cannot be reached")))
+    })
+    .await?;
+    proxy.speak_again();
+    let back = load.more(16 + 1).await?;
+    println!("silence: served {} ms after it", back.as_millis());
+    streams.finish(&stack, streams.count()).await?;
+    let calls = load.stop().await;
+    let rest = load::at_rest(&stack).await?;
+    println!("silence: nothing held after {} ms", rest.as_millis());
+    assert_eq!(ring(&stack).await?, before);
+    let refused = load::told_to_come_back(&calls);
+    let rows = load::accounts(&stack, &payers, &calls, 0..40).await?;
+    println!("silence: {} calls, {refused} told to come back, {} rows", calls.len(), rows.len());
+    assert!((0..40).all(|stream| rows[&stream].status == 200));
+    assert!(rows.values().all(|row| row.error_code.as_deref() != Some("edge_lost")));
+    stack.shut_down().await
 }
 
 /// How often each process has beaten, in the order of their ids.
