@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rand::rngs::StdRng;
-use rand::seq::IndexedRandom;
+use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use testkit::{Cap, Tier};
 use upstream::{Behaviour, Figures};
@@ -96,7 +96,10 @@ impl Plan {
         let output = rng.random_range(16..=64);
         // A call that nothing limits may lose its last milliseconds with its edge, so that nothing is killed beside one.
         // And there is room for calls that it can end.
-        let limits = if kills { limits(&mut rng, 1, 24) } else { limits(&mut rng, 0, 0) };
+        let mut limits = limits(&mut rng, first_cap(scale.seed, round), if kills { 24 } else { 0 });
+        if !kills && rng.random_ratio(1, 10) {
+            limits.clear();
+        }
         Self {
             step_limits: limits.iter().map(|limit| Limit { calls: rng.random_range(0..=3), ..*limit }).collect(),
             limits,
@@ -140,15 +143,18 @@ impl std::fmt::Debug for Plan {
     }
 }
 
-fn limits(rng: &mut StdRng, at_least: usize, least_room: i64) -> Vec<Limit> {
-    let count = *[0, 1, 1, 1, 1, 1, 2, 2].choose(rng).unwrap_or(&1);
-    let mut limits: Vec<Limit> = Vec::new();
-    while limits.len() < count.max(at_least) {
-        let tier = if rng.random_bool(0.5) { Tier::Project } else { Tier::Key };
-        let cap = *Cap::ALL.choose(rng).unwrap_or(&Cap::TokensPerDay);
-        if limits.iter().any(|limit| (limit.tier, limit.cap) == (tier, cap)) {
-            continue;
-        }
+/// Every cap of both tiers has its turn, in an order of the seed.
+fn first_cap(seed: u64, round: usize) -> (Tier, Cap) {
+    let mut all: Vec<_> =
+        [Tier::Project, Tier::Key].into_iter().flat_map(|tier| Cap::ALL.map(|cap| (tier, cap))).collect();
+    all.shuffle(&mut StdRng::seed_from_u64(seed));
+    all[round % all.len()]
+}
+
+fn limits(rng: &mut StdRng, first: (Tier, Cap), least_room: i64) -> Vec<Limit> {
+    let second = first_cap(rng.random(), 0);
+    let both = if second != first && rng.random_ratio(1, 4) { vec![first, second] } else { vec![first] };
+    let limit = |(tier, cap)| {
         let room = match rng.random_range(0..6) {
             0 => 0..=2,
             1 | 2 => 0..=CALLERS as i64 + 16,
@@ -160,9 +166,9 @@ fn limits(rng: &mut StdRng, at_least: usize, least_room: i64) -> Vec<Limit> {
             1 => Slack::Almost,
             _ => Slack::Part(rng.random_range(0..=1000)),
         };
-        limits.push(Limit { tier, cap, calls, slack });
-    }
-    limits
+        Limit { tier, cap, calls, slack }
+    };
+    both.into_iter().map(limit).collect()
 }
 
 fn caller(rng: &mut StdRng, may_leave: bool) -> Caller {

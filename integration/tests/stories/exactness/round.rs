@@ -24,8 +24,8 @@ pub(super) async fn play(scene: &mut Scene, round: usize, plan: &Plan, tally: &m
         tally.kills += 1;
     }
     scene.rest(&answered(&over)).await?;
-    judge(scene, plan, &bounds, &over, tally).await?;
     scene.check(plan.kill.is_some() || round % 10 == 9).await?;
+    judge(scene, plan, &bounds, &over, tally).await?;
     tally.rounds += 1;
     Ok(())
 }
