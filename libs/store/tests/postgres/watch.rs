@@ -111,6 +111,22 @@ async fn whatever_else_is_done_to_the_ledger_is_told() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
+async fn a_cap_that_is_set_after_a_minute_does_not_look_back() -> anyhow::Result<()> {
+    let fixture = fixture("").await?;
+    let watch = fixture.database.watch_ledger().await?;
+    fixture.admit(&[fixture.ask(None, 100, 100), fixture.ask(None, 100, 100)]).await?;
+    for deed in [
+        "UPDATE tier_state SET minute_start = minute_start - interval '1 minute'",
+        "TRUNCATE watch.breaches",
+        "UPDATE projects SET requests_per_minute = 1",
+    ] {
+        sqlx::raw_sql(deed).execute(&fixture.pool).await?;
+    }
+    assert_eq!(watch.breaches().await?, []);
+    Ok(())
+}
+
+#[tokio::test]
 async fn an_admission_over_a_cap_is_told_although_only_excess_fills_it() -> anyhow::Result<()> {
     let fixture = fixture("tokens_per_day = 1000").await?;
     let watch = fixture.database.watch_ledger().await?;

@@ -97,15 +97,18 @@ BEGIN
      WHERE w.label IS NOT NULL;
 END $$;
 
--- Caps as they are stored, each with what it is a cap of.
+-- Caps as they are stored, each with what it is a cap of, and since when its window of now runs.
 CREATE VIEW watch.caps AS
-    SELECT d.tier, d.id, c.kind, c.measure, c.cap
-      FROM (SELECT 1::smallint AS tier, id, requests_per_minute, tokens_per_minute, tokens_per_day, tokens_per_month,
-                   cost_per_day, cost_per_month, concurrent_requests
+    SELECT d.tier, d.id, c.kind, c.measure, c.cap,
+           CASE c.kind WHEN 'flight' THEN timestamptz 'epoch'
+                       WHEN 'minute' THEN date_trunc('minute', clock_timestamp(), 'UTC')
+                       ELSE date_trunc(c.kind, clock_timestamp(), d.time_zone) END AS running_since
+      FROM (SELECT 1::smallint AS tier, id, time_zone, requests_per_minute, tokens_per_minute, tokens_per_day,
+                   tokens_per_month, cost_per_day, cost_per_month, concurrent_requests
               FROM projects
             UNION ALL
-            SELECT 2::smallint, id, requests_per_minute, tokens_per_minute, tokens_per_day, tokens_per_month, cost_per_day,
-                   cost_per_month, concurrent_requests
+            SELECT 2::smallint, id, time_zone, requests_per_minute, tokens_per_minute, tokens_per_day, tokens_per_month,
+                   cost_per_day, cost_per_month, concurrent_requests
               FROM api_keys WHERE kind = 'gateway') d
            CROSS JOIN LATERAL (VALUES
                ('minute', 'requests', d.requests_per_minute), ('minute', 'tokens', d.tokens_per_minute),
@@ -290,7 +293,9 @@ BEGIN
                    JOIN watch.caps c ON c.tier = m.tier AND c.id = m.id
                    JOIN tier_state s ON s.tier = m.tier AND s.id = m.id
                    JOIN LATERAL watch.windows(s) w ON w.kind = c.kind) b
-     WHERE b.used + b.held > b.cap OR (b.admits AND b.used + b.excess + b.held > b.cap);
+     -- A window that has ended stays in the row until the next admission, whatever cap was set since.
+     WHERE (b.admits OR b.label >= b.running_since) AND b.used + b.held > b.cap
+        OR b.admits AND b.used + b.excess + b.held > b.cap;
 
     INSERT INTO watch.breaches (xid, rule, detail)
     SELECT v_xid, CASE WHEN t.known THEN 'a call is in the ledger more than once' ELSE 'a call is logged that was never admitted' END,
