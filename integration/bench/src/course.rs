@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::load::Clients;
 use crate::machine;
-use crate::placement::Placement;
+use crate::placement::{Pins, Placement};
 use crate::scale::Scale;
 use crate::traffic::Leg;
 use crate::upstream_process::UpstreamProcess;
@@ -67,14 +67,17 @@ impl Spent {
 }
 
 impl Course {
-    /// Gives the processes processors of their own, or lets the system place them.
+    /// Puts the processes in their places.
     ///
     /// # Errors
     /// When the system refuses.
-    pub(crate) fn place(&self, apart: bool) -> anyhow::Result<()> {
-        let all = &self.processors;
-        let placement = if apart { Placement::apart(all) } else { Placement::together(all) };
-        placement.apply(self.upstream.pid(), self.server, self.database)
+    pub(crate) fn place(&self, pins: Pins) -> anyhow::Result<()> {
+        let place = match pins {
+            Pins::None => Placement::together,
+            Pins::ManyCalls => Placement::of_many_calls,
+            Pins::SingleCalls => Placement::of_single_calls,
+        };
+        place(&self.processors).apply(self.upstream.pid(), self.server, self.database)
     }
 
     /// So many clients of each leg.

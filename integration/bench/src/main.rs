@@ -29,6 +29,7 @@ use clap::Parser as _;
 use crate::arguments::{Arguments, Command, Peer, Run};
 use crate::bed::Bed;
 use crate::course::{Course, PEER};
+use crate::placement::Pins;
 use crate::report::{Report, say};
 use crate::scenarios::{Ground, Scenario};
 use crate::upstream_process::UpstreamProcess;
@@ -84,13 +85,13 @@ async fn measure(run: &Run, ground: &mut Ground) -> anyhow::Result<Report> {
     let mut report = Report::about(run);
     let (begun, before) = (Instant::now(), ground.course().spent());
     for scenario in Scenario::ALL.into_iter().filter(|scenario| run.wants(*scenario)) {
-        ground.course().place(scenario.is_pinned() && !run.no_pins)?;
+        ground.course().place(if run.no_pins { Pins::None } else { scenario.pins() })?;
         if let Some(outcome) = scenario.run(ground).await {
             say(&format!("measured: {}", scenario.about()));
             report.figures.extend(outcome?);
         }
     }
-    ground.course().place(false)?;
+    ground.course().place(Pins::None)?;
     let foreign = ground.course().spent().since(before).foreign(begun.elapsed());
     report.notes.push(format!(
         "others used {:.0} % of the machine in these {:.0} s; {} processors",

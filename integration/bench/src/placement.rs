@@ -9,6 +9,17 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::machine::children;
 
+/// What the processes are placed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pins {
+    /// Nothing: the system places them.
+    None,
+    /// Many calls at once, of which it counts what each process spends.
+    ManyCalls,
+    /// Calls one at a time, of which it counts how long each takes.
+    SingleCalls,
+}
+
 /// The processors of each process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Placement {
@@ -21,7 +32,7 @@ pub(crate) struct Placement {
 impl Placement {
     /// Client and upstream, whose work is not what is measured, apart from server and database; these two apart as well
     /// where there are enough processors.
-    pub(crate) fn apart(all: &[usize]) -> Self {
+    pub(crate) fn of_many_calls(all: &[usize]) -> Self {
         let part = |range: std::ops::Range<usize>| all.get(range).unwrap_or_default().to_vec();
         let count = all.len();
         let (upstream, server, database) = match count {
@@ -34,6 +45,17 @@ impl Placement {
             }
         };
         Self { client: part(0..1), upstream: part(upstream), server: part(server), database: part(database) }
+    }
+
+    /// Client, upstream and server on one processor, the database on the others. A single call is at one of the three at
+    /// a time; on a processor of its own each would be asleep when its turn comes, and waking it takes longer than what is
+    /// measured. The database works on when the call is over.
+    pub(crate) fn of_single_calls(all: &[usize]) -> Self {
+        let Some((first, others)) = all.split_first().filter(|(_, others)| !others.is_empty()) else {
+            return Self::together(all);
+        };
+        let first = || vec![*first];
+        Self { client: first(), upstream: first(), server: first(), database: others.to_vec() }
     }
 
     /// Every process wherever the system puts it.
@@ -113,16 +135,26 @@ mod tests {
 
     #[test]
     fn what_is_measured_shares_no_processor_with_what_measures() {
-        assert_eq!(Placement::apart(&[3]), Placement::together(&[3]));
+        assert_eq!(Placement::of_many_calls(&[3]), Placement::together(&[3]));
         for count in 2..20 {
             let all: Vec<usize> = (10..10 + count).collect();
-            let placement = Placement::apart(&all);
+            let placement = Placement::of_many_calls(&all);
             for measured in [&placement.server, &placement.database] {
                 assert!(!measured.is_empty() && measured.iter().all(|cpu| all.contains(cpu)));
                 let own = [&placement.client, &placement.upstream];
                 assert!(own.iter().all(|own| own.len() == 1 && !measured.contains(&own[0])), "{placement:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_single_call_takes_turns_on_one_processor_and_leaves_the_others_to_the_database() {
+        assert_eq!(Placement::of_single_calls(&[3]), Placement::together(&[3]));
+        let placement = Placement::of_single_calls(&[3, 5, 7]);
+        for one in [&placement.client, &placement.upstream, &placement.server] {
+            assert_eq!(one, &[3]);
+        }
+        assert_eq!(placement.database, [5, 7]);
     }
 
     #[test]

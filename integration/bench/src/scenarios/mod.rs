@@ -16,6 +16,7 @@ use clap::ValueEnum;
 use crate::bed::Bed;
 use crate::course::Course;
 use crate::figure::Figure;
+use crate::placement::Pins;
 
 /// A thing to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -83,10 +84,14 @@ impl Scenario {
         }
     }
 
-    /// Whether client and upstream keep to processors of their own. Single calls vary less then; where it counts how much
-    /// there is in all, server and database may use the whole machine.
-    pub(crate) fn is_pinned(self) -> bool {
-        matches!(self, Self::Latency | Self::Cpu | Self::Streaming)
+    /// Where the processes run. Single calls vary less when they are pinned; where it counts how much there is in all,
+    /// they may use the whole machine.
+    pub(crate) fn pins(self) -> Pins {
+        match self {
+            Self::Latency | Self::Streaming => Pins::SingleCalls,
+            Self::Cpu => Pins::ManyCalls,
+            Self::Throughput | Self::Many | Self::Memory | Self::Pairs | Self::Beside => Pins::None,
+        }
     }
 
     /// Measures; `None` where the ground has no such thing.
