@@ -1,5 +1,7 @@
 //! Exact counts, and what replaces them for long texts.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use bpe_openai::Tokenizer;
 
 use crate::{Family, estimate};
@@ -15,16 +17,30 @@ const WINDOW_BYTES: usize = 1024;
 /// Percent added to what the windows say, for the parts between them.
 const MARGIN_PERCENT: usize = 5;
 
+static O200K_IS_LOADED: AtomicBool = AtomicBool::new(false);
+static CL100K_IS_LOADED: AtomicBool = AtomicBool::new(false);
+
+/// Whether a text of this family is counted at once: its vocabulary has been loaded, or it needs none.
+pub fn is_loaded(family: Family) -> bool {
+    match family {
+        Family::O200k => O200K_IS_LOADED.load(Ordering::Relaxed),
+        Family::Cl100k => CL100K_IS_LOADED.load(Ordering::Relaxed),
+        Family::Estimated => true,
+    }
+}
+
 /// The number of tokens of `text` for a model of `family`.
 ///
 /// Special tokens written out in the text (`<|endoftext|>`) count as the ordinary text they are sent as.
 pub fn count(family: Family, text: &str) -> usize {
-    let tokenizer = match family {
-        Family::O200k => bpe_openai::o200k_base,
-        Family::Cl100k => bpe_openai::cl100k_base,
+    let (tokenizer, is_loaded) = match family {
+        Family::O200k => (bpe_openai::o200k_base(), &O200K_IS_LOADED),
+        Family::Cl100k => (bpe_openai::cl100k_base(), &CL100K_IS_LOADED),
         Family::Estimated => return estimate(text),
     };
-    if text.len() <= EXACT_LIMIT_BYTES { tokenizer().count(text) } else { count_upward(tokenizer(), text) }
+    let counted = if text.len() <= EXACT_LIMIT_BYTES { tokenizer.count(text) } else { count_upward(tokenizer, text) };
+    is_loaded.store(true, Ordering::Relaxed);
+    counted
 }
 
 /// The larger of two views of a long text: evenly spread windows scaled up, and the estimate from its characters. The

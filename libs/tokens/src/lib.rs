@@ -16,7 +16,7 @@ mod family;
 mod script;
 
 pub use chat::{MESSAGE_OVERHEAD, REPLY_PRIMING, count_messages};
-pub use count::{EXACT_LIMIT_BYTES, count};
+pub use count::{EXACT_LIMIT_BYTES, count, is_loaded};
 pub use decode::decode;
 pub use estimate::estimate;
 pub use family::Family;

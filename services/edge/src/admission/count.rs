@@ -6,12 +6,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use providers::{ChatRequest, Delivered, EmbeddingInput, EmbeddingsRequest};
 use runtime::Blocking;
-use tokens::{Family, count, count_messages, estimate};
+use tokens::{Family, count, count_messages, estimate, is_loaded};
 
 use crate::error::EdgeError;
 
-/// Bodies up to this size are counted in place where no vocabulary is needed: handing them over would cost more.
-const IN_PLACE_BYTES: usize = 8 * 1024;
+/// Texts up to this size are estimated in place: handing them over would cost more.
+const ESTIMATED_IN_PLACE_BYTES: usize = 8 * 1024;
+
+/// Texts up to this size are counted in place once the vocabulary is there, for the same reason: some ten microseconds a
+/// KiB.
+const COUNTED_IN_PLACE_BYTES: usize = 2 * 1024;
 
 /// A count takes milliseconds, so this is only reached by a process that is far beyond what it can do.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -38,7 +42,7 @@ impl TokenCounter {
         request: &ChatRequest<'_>,
         ours: Option<&str>,
     ) -> Result<i64, EdgeError> {
-        if family == Family::Estimated && body.len() <= IN_PLACE_BYTES {
+        if is_quick(family, body.len()) {
             return Ok(of_chat(family, request, ours));
         }
         let (body, ours) = (body.clone(), ours.map(str::to_owned));
@@ -52,7 +56,7 @@ impl TokenCounter {
         body: &Bytes,
         request: &EmbeddingsRequest<'_>,
     ) -> Result<i64, EdgeError> {
-        if family == Family::Estimated && body.len() <= IN_PLACE_BYTES {
+        if is_quick(family, body.len()) {
             return Ok(of_embeddings(family, request));
         }
         let body = body.clone();
@@ -61,7 +65,7 @@ impl TokenCounter {
 
     /// The tokens of one text.
     pub(crate) async fn text(&self, family: Family, text: &str) -> Result<i64, EdgeError> {
-        if family == Family::Estimated && text.len() <= IN_PLACE_BYTES {
+        if is_quick(family, text.len()) {
             return Ok(whole(count(family, text)));
         }
         let text = text.to_owned();
@@ -75,6 +79,11 @@ impl TokenCounter {
     ) -> Result<T, EdgeError> {
         Ok(self.blocking.run(work).await?)
     }
+}
+
+fn is_quick(family: Family, bytes: usize) -> bool {
+    let limit = if family == Family::Estimated { ESTIMATED_IN_PLACE_BYTES } else { COUNTED_IN_PLACE_BYTES };
+    bytes <= limit && is_loaded(family)
 }
 
 fn of_chat(family: Family, request: &ChatRequest<'_>, ours: Option<&str>) -> i64 {
@@ -122,7 +131,12 @@ mod tests {
             Bytes::from(serde_json::json!({ "messages": [{ "role": "user", "content": text }] }).to_string())
         };
         let (small, large) = (body("two words"), body(&"two words ".repeat(2_000)));
-        for (body, family) in [(small, Family::Estimated), (large.clone(), Family::Estimated), (large, Family::O200k)] {
+        for (body, family) in [
+            (small.clone(), Family::Estimated),
+            (large.clone(), Family::Estimated),
+            (large, Family::O200k),
+            (small, Family::O200k),
+        ] {
             let request = ChatRequest::parse(&body).unwrap();
             let counted = counter.chat(family, &body, &request, Some("ours")).await.unwrap();
             assert_eq!(counted, of_chat(family, &request, Some("ours")));
