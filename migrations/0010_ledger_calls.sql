@@ -174,7 +174,8 @@ CREATE TYPE admission_v2 AS (
     remaining_day_tokens   bigint,
     remaining_month_tokens bigint,
     remaining_day_cost     bigint,
-    remaining_month_cost   bigint
+    remaining_month_cost   bigint,
+    remaining_calls        bigint
 );
 
 -- The part of admit_v2 for batches of several keys, and for those that do not fit as a whole: request by request, in
@@ -473,6 +474,8 @@ BEGIN
                     nullif(greatest(v_rooms[v_base + 3], 0), c_unlimited));
                 v_answer.remaining_day_cost := least(v_answer.remaining_day_cost,
                     nullif(greatest(v_rooms[v_base + 4], 0), c_unlimited));
+                v_answer.remaining_calls := least(v_answer.remaining_calls,
+                    nullif(greatest(v_rooms[v_base + 7], 0), c_unlimited));
             END LOOP;
         END IF;
         RETURN NEXT v_answer;
@@ -506,66 +509,6 @@ BEGIN
     END LOOP;
 END $$;
 
--- What limits a tier, as its definition row says.
-CREATE TYPE tier_caps AS (
-    id bigint, time_zone text, requests_per_minute bigint, tokens_per_minute bigint, tokens_per_day bigint,
-    tokens_per_month bigint, cost_per_day bigint, cost_per_month bigint, concurrent_requests bigint
-);
-
--- A tier's running windows, and what is left of its caps after a hold; null where there is no cap.
-CREATE TYPE tier_hold AS (
-    minute_start timestamptz, day_start timestamptz, month_start timestamptz, requests bigint, minute_tokens bigint,
-    day_tokens bigint, month_tokens bigint, day_cost bigint, month_cost bigint
-);
-
--- Adds what calls ask for to what a tier holds. Null, and nothing is changed, unless the windows are the running ones and
--- every cap has room for all of it. The caller holds the tier's definition row, of which p_caps is a copy.
-CREATE FUNCTION hold_in_tier(
-    p_tier smallint, p_caps tier_caps, p_now timestamptz, p_calls bigint, p_tokens bigint, p_cost bigint
-) RETURNS tier_hold
-LANGUAGE plpgsql AS $$
-DECLARE
-    v_hold tier_hold;
-BEGIN
-    -- A spent window has no room for a call that asks for nothing either.
-    UPDATE tier_state s SET
-        updates = s.updates + 1, open_calls = s.open_calls + p_calls,
-        minute_requests_held = s.minute_requests_held + p_calls, minute_tokens_held = s.minute_tokens_held + p_tokens,
-        minute_cost_held = s.minute_cost_held + p_cost,
-        day_requests_held = s.day_requests_held + p_calls, day_tokens_held = s.day_tokens_held + p_tokens,
-        day_cost_held = s.day_cost_held + p_cost,
-        month_requests_held = s.month_requests_held + p_calls, month_tokens_held = s.month_tokens_held + p_tokens,
-        month_cost_held = s.month_cost_held + p_cost
-     WHERE s.tier = p_tier AND s.id = p_caps.id AND s.updates < 500
-       AND s.minute_start >= date_trunc('minute', p_now, 'UTC')
-       AND s.day_start >= date_trunc('day', p_now, p_caps.time_zone)
-       AND s.month_start >= date_trunc('month', p_now, p_caps.time_zone)
-       AND (p_caps.requests_per_minute = 0
-            OR s.minute_requests_used + s.minute_requests_held + p_calls <= p_caps.requests_per_minute)
-       AND (p_caps.tokens_per_minute = 0
-            OR s.minute_tokens_used + s.minute_tokens_excess + s.minute_tokens_held + greatest(p_tokens, 1)
-               <= p_caps.tokens_per_minute)
-       AND (p_caps.tokens_per_day = 0
-            OR s.day_tokens_used + s.day_tokens_excess + s.day_tokens_held + greatest(p_tokens, 1) <= p_caps.tokens_per_day)
-       AND (p_caps.tokens_per_month = 0
-            OR s.month_tokens_used + s.month_tokens_excess + s.month_tokens_held + greatest(p_tokens, 1)
-               <= p_caps.tokens_per_month)
-       AND (p_caps.cost_per_day = 0
-            OR s.day_cost_used + s.day_cost_excess + s.day_cost_held + p_cost <= p_caps.cost_per_day)
-       AND (p_caps.cost_per_month = 0
-            OR s.month_cost_used + s.month_cost_excess + s.month_cost_held + p_cost <= p_caps.cost_per_month)
-       AND (p_caps.concurrent_requests = 0 OR s.open_calls + p_calls <= p_caps.concurrent_requests)
-    RETURNING s.minute_start, s.day_start, s.month_start,
-        nullif(p_caps.requests_per_minute, 0) - s.minute_requests_used - s.minute_requests_held,
-        nullif(p_caps.tokens_per_minute, 0) - s.minute_tokens_used - s.minute_tokens_excess - s.minute_tokens_held,
-        nullif(p_caps.tokens_per_day, 0) - s.day_tokens_used - s.day_tokens_excess - s.day_tokens_held,
-        nullif(p_caps.tokens_per_month, 0) - s.month_tokens_used - s.month_tokens_excess - s.month_tokens_held,
-        nullif(p_caps.cost_per_day, 0) - s.day_cost_used - s.day_cost_excess - s.day_cost_held,
-        nullif(p_caps.cost_per_month, 0) - s.month_cost_used - s.month_cost_excess - s.month_cost_held
-      INTO v_hold;
-    RETURN v_hold;
-END $$;
-
 -- Admits or denies a batch, in arrival order: each request is measured against what the admitted ones before it left,
 -- and a denied one takes nothing from those after it. All arrays have one element a request:
 --   p_key_ids       the API key, null for work of our own (ingestion), which only budgets of days and months limit
@@ -585,20 +528,26 @@ CREATE FUNCTION admit_v2(
 ) RETURNS SETOF admission_v2
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
-    v_ask      record;
-    v_project  tier_caps;
-    v_key      tier_caps;
-    v_in_project tier_hold;
-    v_in_key   tier_hold;
-    v_now      timestamptz;
-    v_usable   boolean;
-    v_fits     boolean;
+    v_call    record;
+    v_calls   integer := cardinality(p_request_ids);
+    v_project bigint := p_project_ids[1];
+    v_key     bigint := p_key_ids[1];
+    v_tokens  bigint := p_prompt_tokens[1] + p_output_tokens[1];
+    v_cost    bigint := p_costs[1];
+    v_now     timestamptz;
+    v_tiers   integer;
+    v_held    record;
+    v_answer  admission_v2;
 BEGIN
-    PERFORM begin_ledger_call();
-    IF current_ledger_epoch() IS DISTINCT FROM p_epoch THEN
+    -- As begin_ledger_call; each statement less is felt here.
+    SELECT set_config('synchronous_commit', 'off', true) AS commits, set_config('lock_timeout', '1s', true) AS waits,
+           EXISTS (SELECT FROM ledger_epoch WHERE epoch = p_epoch) AS same_epoch,
+           EXISTS (SELECT FROM instances WHERE id = p_instance AND state = 'lost') AS instance_lost
+      INTO v_call;
+    IF NOT v_call.same_epoch THEN
         RAISE EXCEPTION 'the ledger may have lost commits since' USING ERRCODE = 'RM001';
     END IF;
-    IF EXISTS (SELECT FROM instances WHERE id = p_instance AND state = 'lost') THEN
+    IF v_call.instance_lost THEN
         RAISE EXCEPTION 'the instance was given up' USING ERRCODE = 'RM002';
     END IF;
     IF p_again THEN
@@ -608,75 +557,113 @@ BEGIN
     END IF;
 
     -- The calls of one key with room for all of them need not be looked at one by one.
-    SELECT min(r.project_id) AS project_id, min(r.key_id) AS key_id, count(*) AS calls,
-           sum(r.prompt + r.output)::bigint AS tokens, sum(r.cost)::bigint AS cost,
-           min(r.project_id) = max(r.project_id) AND min(r.key_id) = max(r.key_id)
-               AND count(r.key_id) = count(*) AS of_one_key
-      INTO v_ask
-      FROM unnest(p_project_ids, p_key_ids, p_prompt_tokens, p_output_tokens, p_costs)
-           r (project_id, key_id, prompt, output, cost);
-    IF v_ask.of_one_key THEN
-        SELECT id, time_zone, requests_per_minute, tokens_per_minute, tokens_per_day, tokens_per_month, cost_per_day,
-               cost_per_month, concurrent_requests
-          INTO v_project FROM projects WHERE id = v_ask.project_id FOR NO KEY UPDATE;
-        SELECT id, time_zone, requests_per_minute, tokens_per_minute, tokens_per_day, tokens_per_month, cost_per_day,
-               cost_per_month, concurrent_requests
-          INTO v_key FROM api_keys WHERE id = v_ask.key_id AND kind = 'gateway' FOR NO KEY UPDATE;
+    IF v_calls > 1 THEN
+        SELECT CASE WHEN min(r.project_id) = max(r.project_id) AND min(r.key_id) = max(r.key_id)
+                         AND count(r.key_id) = count(*) THEN min(r.key_id) END,
+               sum(r.prompt + r.output), sum(r.cost)
+          INTO v_key, v_tokens, v_cost
+          FROM unnest(p_project_ids, p_key_ids, p_prompt_tokens, p_output_tokens, p_costs)
+               r (project_id, key_id, prompt, output, cost);
+    END IF;
+    IF v_key IS NOT NULL THEN
+        PERFORM FROM projects WHERE id = v_project FOR NO KEY UPDATE;
+        SELECT kind, project_id, owner_user_id, revoked_at, expires_at INTO v_call
+          FROM api_keys WHERE id = v_key FOR NO KEY UPDATE;
         v_now := clock_timestamp();
-        SELECT k.revoked_at IS NULL AND (k.expires_at > v_now) IS NOT FALSE AND u.active IS NOT FALSE
-               AND CASE k.kind WHEN 'project' THEN k.project_id = v_ask.project_id
-                               WHEN 'gateway' THEN EXISTS (SELECT FROM api_key_projects g
-                                                           WHERE g.api_key_id = k.id AND g.project_id = v_ask.project_id)
-                               ELSE false END
-          INTO v_usable
-          FROM api_keys k LEFT JOIN users u ON u.id = k.owner_user_id
-         WHERE k.id = v_ask.key_id;
-        IF v_usable AND v_project.id IS NOT NULL THEN
-            -- The key first: one that is over its limits does not touch the row that all keys of the project share.
-            v_fits := true;
-            IF v_key.id IS NOT NULL THEN
-                v_in_key := hold_in_tier(2::smallint, v_key, v_now, v_ask.calls, v_ask.tokens, v_ask.cost);
-                v_fits := v_in_key.day_start IS NOT NULL;
-            END IF;
-            IF v_fits THEN
-                v_in_project := hold_in_tier(1::smallint, v_project, v_now, v_ask.calls, v_ask.tokens, v_ask.cost);
-                v_fits := v_in_project.day_start IS NOT NULL;
-                IF NOT v_fits AND v_key.id IS NOT NULL THEN
-                    PERFORM add_to_tier(2::smallint, v_key.id, v_in_key.minute_start, v_in_key.day_start,
-                                        v_in_key.month_start, -v_ask.calls, -v_ask.calls, -v_ask.tokens, -v_ask.cost,
-                                        0, 0, 0, 0, 0);
-                END IF;
+        IF v_call.revoked_at IS NULL AND (v_call.expires_at > v_now) IS NOT FALSE THEN
+            IF v_call.kind = 'project' AND v_call.project_id = v_project THEN
+                v_tiers := 1;
+            ELSIF v_call.kind = 'gateway' THEN
+                SELECT 2 INTO v_tiers FROM api_key_projects g
+                 WHERE g.api_key_id = v_key AND g.project_id = v_project
+                   AND NOT EXISTS (SELECT FROM users u WHERE u.id = v_call.owner_user_id AND NOT u.active);
             END IF;
         END IF;
     END IF;
-    IF v_fits IS NOT TRUE THEN
-        RETURN QUERY SELECT * FROM admit_each(p_instance, p_request_ids, p_project_ids, p_key_ids, p_prompt_tokens,
-            p_output_tokens, p_min_output, p_input_prices, p_output_prices, p_fixed_costs, p_costs, p_details);
-        RETURN;
+    IF v_tiers IS NOT NULL THEN
+        -- What the tiers have is read and written in one statement, which changes nothing unless both have room. Nobody
+        -- else changes it meanwhile: that takes the locks.
+        WITH room AS MATERIALIZED (
+            SELECT s.tier, s.id, s.generation, s.minute_start, s.day_start, s.month_start,
+                   CASE WHEN d.requests_per_minute > 0 THEN
+                       ARRAY[d.requests_per_minute - s.minute_requests_used - s.minute_requests_held - v_calls,
+                             d.requests_per_minute] END AS requests,
+                   CASE WHEN d.tokens_per_minute > 0 THEN
+                       ARRAY[d.tokens_per_minute - s.minute_tokens_used - s.minute_tokens_excess - s.minute_tokens_held
+                             - v_tokens, d.tokens_per_minute] END AS minute_tokens,
+                   nullif(d.tokens_per_day, 0) - s.day_tokens_used - s.day_tokens_excess - s.day_tokens_held - v_tokens
+                       AS day_tokens,
+                   nullif(d.tokens_per_month, 0) - s.month_tokens_used - s.month_tokens_excess - s.month_tokens_held
+                       - v_tokens AS month_tokens,
+                   nullif(d.cost_per_day, 0) - s.day_cost_used - s.day_cost_excess - s.day_cost_held - v_cost AS day_cost,
+                   nullif(d.cost_per_month, 0) - s.month_cost_used - s.month_cost_excess - s.month_cost_held - v_cost
+                       AS month_cost,
+                   nullif(d.concurrent_requests, 0) - s.open_calls - v_calls AS calls
+              FROM (SELECT 1::smallint AS tier, id, time_zone, requests_per_minute, tokens_per_minute, tokens_per_day,
+                           tokens_per_month, cost_per_day, cost_per_month, concurrent_requests
+                      FROM projects WHERE id = v_project
+                    UNION ALL
+                    SELECT 2::smallint, id, time_zone, requests_per_minute, tokens_per_minute, tokens_per_day,
+                           tokens_per_month, cost_per_day, cost_per_month, concurrent_requests
+                      FROM api_keys WHERE id = v_key AND kind = 'gateway') d
+                   JOIN tier_state s ON s.tier = d.tier AND s.id = d.id
+             WHERE s.updates < 500 AND s.minute_start >= date_trunc('minute', v_now, 'UTC')
+               AND s.day_start >= date_trunc('day', v_now, d.time_zone)
+               AND s.month_start >= date_trunc('month', v_now, d.time_zone)
+        ), hold AS MATERIALIZED (
+            -- Both tiers' windows, and the least that is left with the cap it is left of. A spent window has no room for
+            -- calls that ask for nothing either.
+            SELECT min(minute_start) FILTER (WHERE tier = 1) AS minute_start,
+                   min(day_start) FILTER (WHERE tier = 1) AS project_day,
+                   min(month_start) FILTER (WHERE tier = 1) AS project_month,
+                   min(day_start) FILTER (WHERE tier = 2) AS key_day,
+                   min(month_start) FILTER (WHERE tier = 2) AS key_month,
+                   min(requests) AS requests, min(minute_tokens) AS minute_tokens, min(day_tokens) AS day_tokens,
+                   min(month_tokens) AS month_tokens, min(day_cost) AS day_cost, min(month_cost) AS month_cost,
+                   min(calls) AS calls
+              FROM room
+            HAVING count(*) = v_tiers AND coalesce((min(requests))[1], 0) >= 0 AND coalesce(min(calls), 0) >= 0
+               AND coalesce(least((min(minute_tokens))[1], min(day_tokens), min(month_tokens)), 1)
+                   >= CASE WHEN v_tokens > 0 THEN 0 ELSE 1 END
+               AND coalesce(least(min(day_cost), min(month_cost)), 0) >= 0
+        ), held AS (
+            UPDATE tier_state s SET
+                updates = s.updates + 1, open_calls = s.open_calls + v_calls,
+                minute_requests_held = s.minute_requests_held + v_calls,
+                minute_tokens_held = s.minute_tokens_held + v_tokens, minute_cost_held = s.minute_cost_held + v_cost,
+                day_requests_held = s.day_requests_held + v_calls, day_tokens_held = s.day_tokens_held + v_tokens,
+                day_cost_held = s.day_cost_held + v_cost,
+                month_requests_held = s.month_requests_held + v_calls,
+                month_tokens_held = s.month_tokens_held + v_tokens, month_cost_held = s.month_cost_held + v_cost
+              FROM room r
+             WHERE s.tier = r.tier AND s.id = r.id AND s.generation = r.generation AND EXISTS (SELECT FROM hold)
+        ), opened AS (
+            INSERT INTO requests_open (
+                request_id, admitted_at, instance_id, project_id, api_key_id, key_tier, minute_start, project_day,
+                project_month, key_day, key_month, held_tokens, held_cost, output_tokens, details
+            )
+            SELECT r.request_id, v_now, p_instance, v_project, v_key, v_tiers = 2, h.minute_start, h.project_day,
+                   h.project_month, h.key_day, h.key_month, r.prompt + r.output, r.cost, r.output,
+                   p_details -> (r.ordinality - 1)::integer
+              FROM hold h, unnest(p_request_ids, p_prompt_tokens, p_output_tokens, p_costs)
+                   WITH ORDINALITY r (request_id, prompt, output, cost, ordinality)
+        )
+        SELECT * INTO v_held FROM hold;
+        IF FOUND THEN
+            v_answer := ROW(NULL, extract(epoch FROM v_now) * 1000000, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+                greatest(0, ceil(extract(epoch FROM v_held.minute_start + interval '1 minute' - v_now) * 1000)),
+                v_held.requests[2], v_held.requests[1], v_held.minute_tokens[2], v_held.minute_tokens[1],
+                v_held.day_tokens, v_held.month_tokens, v_held.day_cost, v_held.month_cost, v_held.calls);
+            FOR i IN 1 .. v_calls LOOP
+                v_answer.request_id := p_request_ids[i];
+                v_answer.output_tokens := p_output_tokens[i];
+                RETURN NEXT v_answer;
+            END LOOP;
+            RETURN;
+        END IF;
     END IF;
-
-    INSERT INTO requests_open (
-        request_id, admitted_at, instance_id, project_id, api_key_id, key_tier, minute_start, project_day,
-        project_month, key_day, key_month, held_tokens, held_cost, output_tokens, details
-    )
-    SELECT r.request_id, v_now, p_instance, v_ask.project_id, v_ask.key_id, v_key.id IS NOT NULL,
-           v_in_project.minute_start, v_in_project.day_start, v_in_project.month_start, v_in_key.day_start,
-           v_in_key.month_start, r.prompt + r.output, r.cost, r.output, p_details -> (r.ordinality - 1)::integer
-      FROM unnest(p_request_ids, p_prompt_tokens, p_output_tokens, p_costs)
-           WITH ORDINALITY r (request_id, prompt, output, cost, ordinality);
-    RETURN QUERY
-    SELECT r.request_id, (extract(epoch FROM v_now) * 1000000)::bigint, r.output, NULL, NULL::smallint, NULL::bigint,
-           NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint,
-           greatest(0, ceil(extract(epoch FROM v_in_project.minute_start + interval '1 minute' - v_now) * 1000))::bigint,
-           CASE WHEN v_in_key.requests = least(v_in_project.requests, v_in_key.requests)
-                THEN v_key.requests_per_minute ELSE nullif(v_project.requests_per_minute, 0) END,
-           least(v_in_project.requests, v_in_key.requests),
-           CASE WHEN v_in_key.minute_tokens = least(v_in_project.minute_tokens, v_in_key.minute_tokens)
-                THEN v_key.tokens_per_minute ELSE nullif(v_project.tokens_per_minute, 0) END,
-           least(v_in_project.minute_tokens, v_in_key.minute_tokens),
-           least(v_in_project.day_tokens, v_in_key.day_tokens), least(v_in_project.month_tokens, v_in_key.month_tokens),
-           least(v_in_project.day_cost, v_in_key.day_cost), least(v_in_project.month_cost, v_in_key.month_cost)
-      FROM unnest(p_request_ids, p_output_tokens) r (request_id, output);
+    RETURN QUERY SELECT * FROM admit_each(p_instance, p_request_ids, p_project_ids, p_key_ids, p_prompt_tokens,
+        p_output_tokens, p_min_output, p_input_prices, p_output_prices, p_fixed_costs, p_costs, p_details);
 END $$;
 
 -- Who a key is, as find_principal_v1, and whether it has limits and a budget of money of its own: a call that nothing

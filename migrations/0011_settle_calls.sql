@@ -208,6 +208,15 @@ BEGIN
     RETURN QUERY SELECT unnest(v_done);
 END $$;
 
+-- Makes everything that was committed before it durable: the log is flushed in order. Returns the running epoch: if it is
+-- another one than at the flush before, a crash may have lost what was committed in between.
+CREATE FUNCTION flush_v1() RETURNS uuid
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    PERFORM pg_logical_emit_message(true, 'ragmux', '');
+    RETURN current_ledger_epoch();
+END $$;
+
 -- Puts calls back whose admission was lost in a crash: those that have neither an open row nor a log row. They run
 -- already, so no cap refuses them. Arguments as in settle_v2 and admit_v2. Returns the running epoch: whoever has put its
 -- calls back may admit under it.

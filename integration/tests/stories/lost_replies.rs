@@ -28,11 +28,11 @@ async fn answers_that_are_lost_after_the_commit_leave_nothing_held_and_charge_no
         lost += FEW;
         proxy.lose_answers("admit_v2", FEW);
         proxy.lose_answers("settle_v2", FEW / 4);
-        proxy.lose_answers("pg_logical_emit_message", FEW / 4);
+        proxy.lose_answers("flush_v1", FEW / 4);
         testkit::until("answers are lost", || async { Ok(proxy.lost_answers("admit_v2") >= lost) }).await?;
     }
     proxy.heal();
-    let lost = ["admit_v2", "settle_v2", "pg_logical_emit_message"].map(|function| proxy.lost_answers(function));
+    let lost = ["admit_v2", "settle_v2", "flush_v1"].map(|function| proxy.lost_answers(function));
     let back = load.more(24 + 1).await?;
     let calls = load.stop().await;
     println!("lost replies: {lost:?}, served again after {} ms", back.as_millis());

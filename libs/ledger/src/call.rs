@@ -43,10 +43,15 @@ pub enum Overruling {
     Refused(String),
 }
 
+/// With room left for fewer calls like it, what a call gives back is wanted at once.
+const ROOM_FOR: i64 = 32;
+
 /// A settlement on its way to the writer, and what it has to wait for.
 pub(crate) struct Handed {
     pub(crate) settlement: Settlement,
     pub(crate) verdict: Option<watch::Receiver<Verdict>>,
+    /// Whether others may be waiting for the room it gives back, wherever they are.
+    pub(crate) is_wanted: bool,
 }
 
 /// A call that holds part of a budget.
@@ -206,7 +211,8 @@ impl OpenCall {
             call: self.row.clone(),
             entry,
         };
-        permit.send(Handed { settlement, verdict: self.verdict.take() });
+        let is_wanted = self.headroom.holds_fewer_than(ROOM_FOR, &self.row);
+        permit.send(Handed { settlement, verdict: self.verdict.take(), is_wanted });
     }
 }
 

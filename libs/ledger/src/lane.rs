@@ -5,16 +5,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use store::instances::Standing;
-use store::ledger::{Admission, Ask, LedgerEpoch, LedgerLink, OpenCallRow};
+use store::ledger::{Admission, Ask, Denial, LedgerEpoch, LedgerLink, OpenCallRow};
 use store::{Store, StoreError};
 use tokio::sync::mpsc::OwnedPermit;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::call::{Ending, Handed, OpenCall, Overruling, Verdict};
 use crate::error::LedgerError;
 use crate::live::LiveCalls;
 use crate::service::Outcome;
+use crate::writer::Wanted;
 
 const BATCH: usize = 64;
 
@@ -23,6 +24,12 @@ const NEW_STARTS: usize = 4;
 
 /// Between two tries of admissions that nobody waits for.
 const PAUSE: Duration = Duration::from_millis(200);
+
+/// How long an admission that nobody waits for waits for others to go with it.
+const GATHER: Duration = Duration::from_millis(4);
+
+/// How long a denial waits for the settlements that were under way.
+const SETTLED_WITHIN: Duration = Duration::from_secs(1);
 
 /// An ask on its way to the database.
 pub(crate) struct Waiting {
@@ -63,8 +70,12 @@ pub(crate) struct Lane {
     pub(crate) reachable: Arc<AtomicBool>,
     /// Told when admissions may have been made that nobody knows of.
     pub(crate) doubts: Arc<Notify>,
+    /// Where to ask for what has ended to be settled.
+    wanted: mpsc::Sender<Wanted>,
     epoch: Option<LedgerEpoch>,
     unsent: Vec<Waiting>,
+    /// When the unsent are sent at the latest.
+    due: Option<Instant>,
 }
 
 impl Lane {
@@ -75,9 +86,10 @@ impl Lane {
         live: LiveCalls,
         reachable: Arc<AtomicBool>,
         doubts: Arc<Notify>,
+        wanted: mpsc::Sender<Wanted>,
     ) -> Self {
         let link = store.ledger_link();
-        Self { number, link, standing, live, reachable, doubts, epoch: None, unsent: Vec::new() }
+        Self { number, link, standing, live, reachable, doubts, wanted, epoch: None, unsent: Vec::new(), due: None }
     }
 
     /// Admits what comes in, batch by batch, until the ledger is dropped.
@@ -87,16 +99,20 @@ impl Lane {
     pub(crate) async fn run(mut self, mut inbox: mpsc::Receiver<Waiting>) {
         let mut open = true;
         while open || !self.unsent.is_empty() {
-            let mut batch = std::mem::take(&mut self.unsent);
-            if batch.is_empty() {
-                open = inbox.recv_many(&mut batch, BATCH).await > 0;
-            } else {
-                // What failed before is tried again after a pause, or with what comes next.
-                tokio::select! {
-                    received = inbox.recv_many(&mut batch, BATCH), if open => open = received > 0,
-                    () = sleep(PAUSE) => {}
-                }
+            let due = self.due.unwrap_or_else(Instant::now);
+            tokio::select! {
+                received = inbox.recv_many(&mut self.unsent, BATCH), if open => open = received > 0,
+                () = sleep_until(due), if self.due.is_some() => {}
             }
+            // Who waits takes those along that nobody waits for.
+            let hurries = |waiting: &Waiting| matches!(waiting.reply, Reply::Now { .. });
+            let gathered = self.unsent.len() >= BATCH || self.due.is_some_and(|due| due <= Instant::now());
+            if open && !gathered && !self.unsent.iter().any(hurries) {
+                self.due.get_or_insert_with(|| Instant::now() + GATHER);
+                continue;
+            }
+            self.due = None;
+            let mut batch = std::mem::take(&mut self.unsent);
             batch.retain(Waiting::is_wanted);
             while !batch.is_empty() {
                 let rest = batch.split_off(batch.len().min(BATCH));
@@ -111,12 +127,18 @@ impl Lane {
     async fn admit(&mut self, batch: Vec<Waiting>) {
         let mut batches = vec![batch];
         while let Some(mut batch) = batches.pop() {
+            let since = Instant::now();
             match self.ask(&batch).await {
                 Ok(admissions) => {
                     self.reachable.store(true, Ordering::Relaxed);
+                    let mut denied = Vec::new();
                     for (waiting, admission) in batch.into_iter().zip(admissions) {
-                        self.answer(waiting, admission);
+                        match admission {
+                            Admission::Denied(denial) if denial.held > 0 => denied.push((waiting, denial)),
+                            admission => self.answer(waiting, admission),
+                        }
                     }
+                    self.reconsider(denied, since).await;
                 }
                 Err(error) if error.is_transient() => self.fail(batch, &error),
                 Err(error) if batch.len() > 1 => {
@@ -134,6 +156,36 @@ impl Lane {
                 },
             }
         }
+    }
+
+    /// Calls that have ended here may still hold what these were denied for. It is given back first: nobody is denied for
+    /// a call whose end its client has seen.
+    async fn reconsider(&mut self, denied: Vec<(Waiting, Denial)>, since: Instant) {
+        if denied.is_empty() {
+            return;
+        }
+        let (batch, mut denials): (Vec<_>, Vec<_>) = denied.into_iter().unzip();
+        let mut answers = Vec::new();
+        if self.are_settled(since).await {
+            // If the database has gone away since, the denials stand.
+            answers = self.ask(&batch).await.unwrap_or_default();
+        }
+        if answers.is_empty() {
+            answers.extend(denials.drain(..).map(Admission::Denied));
+        }
+        for (waiting, admission) in batch.into_iter().zip(answers) {
+            self.answer(waiting, admission);
+        }
+    }
+
+    /// Has settled what has ended. False if there was nothing since then, or if it takes too long.
+    async fn are_settled(&self, since: Instant) -> bool {
+        let (settled, answer) = oneshot::channel();
+        let asking = async {
+            self.wanted.send(Wanted { since, settled }).await.ok()?;
+            answer.await.ok()
+        };
+        timeout(SETTLED_WITHIN, asking).await.ok().flatten().unwrap_or(false)
     }
 
     /// Sends a batch, once more if its outcome is unknown.
@@ -222,6 +274,7 @@ impl Lane {
                 }
                 Reply::Later { verdict, .. } if error.is_transient() => {
                     self.unsent.push(Waiting { ask: waiting.ask, reply: Reply::Later { verdict, again: true } });
+                    self.due = Some(Instant::now() + PAUSE);
                 }
                 // It runs without an admission: its settlement charges it directly.
                 Reply::Later { .. } => {}

@@ -64,8 +64,9 @@ impl Ledger {
         let (stop_writer, stopped) = oneshot::channel();
         let live = LiveCalls::new(LANES as usize);
         let doubts = Arc::new(Notify::new());
-        let writer = Writer { link: store.ledger_link(), standing: standing.clone(), live: live.clone() };
-        let writer = tokio::spawn(writer.run(inbox, stopped));
+        let (wanted, asked_for) = mpsc::channel(LANES as usize);
+        let writer = Writer::new(store.ledger_link(), standing.clone(), live.clone());
+        let writer = tokio::spawn(writer.run(inbox, asked_for, stopped));
         let (senders, lanes) = (0..LANES as usize)
             .map(|number| {
                 let (sender, inbox) = mpsc::channel(LANE_CAPACITY);
@@ -77,6 +78,7 @@ impl Ledger {
                     live.clone(),
                     Arc::clone(&reachable),
                     Arc::clone(&doubts),
+                    wanted.clone(),
                 );
                 ((sender, reachable), tokio::spawn(lane.run(inbox)))
             })

@@ -1,13 +1,15 @@
 //! The settlement writer: takes finished calls off the request path and does not forget one before it is durable.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use domain::ProjectId;
 use store::StoreError;
 use store::instances::Standing;
-use store::ledger::{Ask, LedgerLink, Settlement};
+use store::ledger::{Ask, LedgerEpoch, LedgerLink, Settlement};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::call::{Handed, Verdict};
 use crate::lane::BARE;
@@ -19,52 +21,206 @@ const BATCH: usize = 128;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
+/// How long a settlement waits for others to go with it, where nobody needs what it gives back: each statement takes the
+/// database's time from the admissions.
+const GATHER: Duration = Duration::from_millis(4);
+
+/// How long a call that ended before its admission was decided waits until that is looked at again.
+const UNDECIDED: Duration = Duration::from_millis(10);
+
+/// How long what is settled waits for its flush: one serves everything before it.
+const FLUSH_AFTER: Duration = Duration::from_millis(10);
+
+/// Settled calls that may wait for one flush.
+const UNFLUSHED: usize = 1024;
+
+/// Asks for everything that was handed in until now to be settled at once.
+pub(crate) struct Wanted {
+    /// When somebody was denied what such a call may hold.
+    pub(crate) since: Instant,
+    /// Told whether any call was settled since.
+    pub(crate) settled: oneshot::Sender<bool>,
+}
+
 /// The writer of a process.
 pub(crate) struct Writer {
-    pub(crate) link: LedgerLink,
-    pub(crate) standing: Standing,
-    pub(crate) live: LiveCalls,
+    link: LedgerLink,
+    standing: Standing,
+    live: LiveCalls,
+    /// Settled, and not known to be durable.
+    unflushed: Vec<Settlement>,
+    flush_at: Option<Instant>,
+    /// Ended before its admission was decided.
+    undecided: Vec<Handed>,
+    /// Of tiers that somebody has locked: they must not keep the others waiting.
+    aside: Vec<Settlement>,
+    /// When what could not be settled is tried again.
+    again_at: Option<Instant>,
+    settled_at: Option<Instant>,
+    /// The history that the last flush was on. What was settled since is lost if the next one finds another.
+    epoch: Option<LedgerEpoch>,
 }
 
 impl Writer {
+    pub(crate) fn new(link: LedgerLink, standing: Standing, live: LiveCalls) -> Self {
+        Self {
+            link,
+            standing,
+            live,
+            unflushed: Vec::new(),
+            flush_at: None,
+            undecided: Vec::new(),
+            aside: Vec::new(),
+            again_at: None,
+            settled_at: None,
+            epoch: None,
+        }
+    }
+
     /// Settles what comes in until `stop` fires, then what is left, those calls included that are still open. It returns
     /// when every permit has been used or given back and everything is durable; give the wait for that a deadline.
-    pub(crate) async fn run(mut self, mut inbox: mpsc::Receiver<Handed>, mut stop: oneshot::Receiver<()>) {
+    pub(crate) async fn run(
+        mut self,
+        mut inbox: mpsc::Receiver<Handed>,
+        mut wanted: mpsc::Receiver<Wanted>,
+        mut stop: oneshot::Receiver<()>,
+    ) {
         let mut handed = Vec::with_capacity(BATCH);
+        // When what was handed in is settled.
+        let mut due: Option<Instant> = None;
         let mut open = true;
         loop {
-            if open {
-                tokio::select! {
-                    received = inbox.recv_many(&mut handed, BATCH) => if received == 0 { break },
-                    _ = &mut stop => {
-                        open = false;
-                        inbox.close();
-                        continue;
-                    }
+            let at = |instant: Option<Instant>| sleep_until(instant.unwrap_or_else(Instant::now));
+            tokio::select! {
+                biased;
+                _ = &mut stop, if open => {
+                    open = false;
+                    inbox.close();
+                    due = Some(Instant::now());
                 }
-            } else if inbox.recv_many(&mut handed, BATCH).await == 0 {
-                break;
+                Some(wanted) = wanted.recv() => {
+                    // Whoever asks has seen its calls end, so they are in the inbox.
+                    while let Ok(more) = inbox.try_recv() {
+                        handed.push(more);
+                    }
+                    self.settle(&mut handed).await;
+                    due = None;
+                    let any = self.settled_at.is_some_and(|settled| settled >= wanted.since);
+                    // Who asked may have left.
+                    let _ = wanted.settled.send(any);
+                }
+                received = inbox.recv_many(&mut handed, BATCH), if handed.len() < BATCH => {
+                    if received == 0 {
+                        break;
+                    }
+                    let waits = open && !handed.iter().any(|handed| handed.is_wanted);
+                    let latest = Instant::now() + if waits { GATHER } else { Duration::ZERO };
+                    due = Some(due.map_or(latest, |due| due.min(latest)));
+                }
+                () = at(due), if due.is_some() => {
+                    self.settle(&mut handed).await;
+                    due = None;
+                }
+                () = at(self.again_at), if self.again_at.is_some() => self.settle_again().await,
+                () = at(self.flush_at), if self.flush_at.is_some() => self.flush().await,
             }
-            let mut batch = Vec::with_capacity(handed.len());
-            for handed in handed.drain(..) {
-                batch.push(decided(handed).await);
+            if self.unflushed.len() >= UNFLUSHED {
+                self.flush().await;
             }
-            self.write(batch).await;
         }
+        self.settle(&mut handed).await;
+        while let Some(again_at) = self.again_at {
+            sleep_until(again_at).await;
+            self.settle_again().await;
+        }
+        self.flush().await;
         self.link.close().await;
     }
 
-    /// Settles a batch and makes it durable, for as long as that takes. Until the flush has returned the batch is kept and
-    /// sent again after a failure: a settlement that is there already changes nothing.
+    /// Settles what was handed in, and remembers it until it is durable.
+    async fn settle(&mut self, handed: &mut Vec<Handed>) {
+        let mut batch = Vec::with_capacity(handed.len());
+        for mut handed in handed.drain(..) {
+            if decide(&mut handed) {
+                batch.push(handed.settlement);
+            } else {
+                self.undecided.push(handed);
+                self.again_at.get_or_insert_with(|| Instant::now() + UNDECIDED);
+            }
+        }
+        if !batch.is_empty() {
+            if self.epoch.is_none() {
+                // Without it the first flush finds another one, and all is sent twice.
+                self.epoch = self.link.flush().await.ok();
+            }
+            self.write(batch).await;
+            self.settled_at = Some(Instant::now());
+            self.flush_at.get_or_insert_with(|| Instant::now() + FLUSH_AFTER);
+        }
+    }
+
+    /// Tries what could not be settled before.
+    async fn settle_again(&mut self) {
+        self.again_at = None;
+        let aside = std::mem::take(&mut self.aside);
+        self.write(aside).await;
+        let mut undecided = std::mem::take(&mut self.undecided);
+        self.settle(&mut undecided).await;
+    }
+
+    /// Makes what was settled durable, for as long as that takes. A crash of the database may have lost it: then it is
+    /// settled again, which changes nothing where it is there.
+    async fn flush(&mut self) {
+        self.flush_at = None;
+        let mut pause = FIRST_PAUSE;
+        while !self.unflushed.is_empty() {
+            match self.link.flush().await {
+                Ok(epoch) if self.epoch == Some(epoch) => {
+                    for settlement in self.unflushed.drain(..) {
+                        self.live.forget(&settlement.call);
+                    }
+                }
+                Ok(epoch) => {
+                    self.epoch = Some(epoch);
+                    let lost = std::mem::take(&mut self.unflushed);
+                    self.write(lost).await;
+                }
+                Err(error) => {
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        calls = self.unflushed.len(),
+                        "settlements wait to be made durable"
+                    );
+                    sleep(pause).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+            }
+        }
+    }
+
+    /// Settles calls, for as long as that takes; sending one again that is settled changes nothing.
     async fn write(&mut self, batch: Vec<Settlement>) {
-        let mut batches = vec![batch];
+        let mut batches: Vec<Vec<Settlement>> = vec![batch];
         while let Some(mut batch) = batches.pop() {
+            if batch.len() > BATCH {
+                let second = batch.split_off(BATCH);
+                batches.extend([second, batch]);
+                continue;
+            }
             let mut pause = FIRST_PAUSE;
             loop {
-                match self.settle_and_flush(&batch).await {
-                    Ok(()) => {
-                        for settlement in &batch {
-                            self.live.forget(&settlement.call);
+                match self.link.settle(self.standing.id(), &batch).await {
+                    Ok(_) => {
+                        self.unflushed.append(&mut batch);
+                        break;
+                    }
+                    // Somebody has locked a project or a key: its calls wait without the others.
+                    Err(StoreError::Conflict) => {
+                        let parts = by_project(batch);
+                        if parts.len() > 1 {
+                            batches.extend(parts);
+                        } else {
+                            self.put_aside(parts);
                         }
                         break;
                     }
@@ -104,27 +260,34 @@ impl Writer {
             }
         }
     }
-
-    async fn settle_and_flush(&mut self, batch: &[Settlement]) -> Result<(), StoreError> {
-        self.link.settle(self.standing.id(), batch).await?;
-        self.link.flush().await
+    fn put_aside(&mut self, parts: Vec<Vec<Settlement>>) {
+        self.aside.extend(parts.into_iter().flatten());
+        self.again_at = Some(Instant::now() + LONGEST_PAUSE);
+        tracing::warn!(calls = self.aside.len(), "settlements wait for a lock that somebody holds");
     }
 }
 
-/// A settlement once it is known what its call holds.
-async fn decided(handed: Handed) -> Settlement {
-    let Handed { mut settlement, verdict } = handed;
-    let Some(mut verdict) = verdict else { return settlement };
-    let decided = verdict.wait_for(|verdict| !matches!(verdict, Verdict::Pending)).await;
-    match decided.as_deref() {
-        Ok(Verdict::Admitted(row)) => settlement.call = row.clone(),
+fn by_project(batch: Vec<Settlement>) -> Vec<Vec<Settlement>> {
+    let mut parts: HashMap<ProjectId, Vec<Settlement>> = HashMap::new();
+    for settlement in batch {
+        parts.entry(settlement.call.ask.project).or_default().push(settlement);
+    }
+    parts.into_values().collect()
+}
+
+/// Looks whether it is known what the call of a settlement holds.
+fn decide(handed: &mut Handed) -> bool {
+    let Some(verdict) = &handed.verdict else { return true };
+    let is_ended = verdict.has_changed().is_err();
+    match &*verdict.borrow() {
+        Verdict::Admitted(row) => handed.settlement.call = row.clone(),
         // It holds nothing: all that it is charged is in excess.
-        Ok(Verdict::Overruled(_)) => {
-            settlement.call.held_tokens = 0;
-            settlement.call.held_cost = domain::NanoUsd::ZERO;
+        Verdict::Overruled(_) => {
+            handed.settlement.call.held_tokens = 0;
+            handed.settlement.call.held_cost = domain::NanoUsd::ZERO;
         }
         // Its lane has ended without an answer: it is charged as a call whose admission was lost.
-        Ok(Verdict::Pending) | Err(_) => {}
+        Verdict::Pending => return is_ended,
     }
-    settlement
+    true
 }

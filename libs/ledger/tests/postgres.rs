@@ -9,7 +9,7 @@ use ledger::{Ending, Ledger, LedgerError, LedgerTasks, Outcome, PriceSource, Usa
 use store::Store;
 use store::instances::NewInstance;
 use store::ledger::Ask;
-use testkit::{DatabaseProxy, RoleName, TestDatabase};
+use testkit::{DatabaseProxy, RoleName, TestDatabase, until};
 
 const BUDGET: Duration = Duration::from_secs(30);
 
@@ -227,6 +227,28 @@ async fn a_tier_that_is_locked_for_longer_than_a_second_makes_its_batch_unavaila
 }
 
 #[tokio::test]
+async fn calls_of_a_locked_project_do_not_keep_others_from_being_settled() -> anyhow::Result<()> {
+    let (database, payer, ledger, tasks) = start("tokens_per_day = 1000").await?;
+    let other = database.insert_project("other", "concurrent_requests = 1").await?;
+    let (key, _) = database.insert_project_key(other).await?;
+    let other = Payer { project: other, key };
+    let (blocked, free) =
+        (open(ledger.admit(ask(payer, 10, 100)).await?), open(ledger.admit(ask(other, 10, 100)).await?));
+    let lock = database.lock_project(payer.project).await?;
+    blocked.finish(Ending::Complete, 200, None);
+    free.finish(Ending::Complete, 200, None);
+    until("what the other one held to be free", async || {
+        Ok(matches!(ledger.admit(ask(other, 10, 100)).await?, Outcome::Open(_)))
+    })
+    .await?;
+    lock.release().await?;
+    drop(ledger);
+    assert!(tasks.finish(BUDGET).await);
+    assert_eq!(database.ledger_faults().await?, Vec::<String>::new());
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_call_that_cannot_be_written_loses_its_words_and_spoils_no_other() -> anyhow::Result<()> {
     let (database, payer, ledger, tasks) = start("tokens_per_day = 100000").await?;
     // What JSON allows and PostgreSQL does not: half a character. And what the log refuses, whatever the reason.
@@ -323,7 +345,7 @@ async fn a_call_that_did_not_wait_is_settled_once_however_often_the_answer_to_it
 async fn settlements_whose_answers_are_lost_charge_once() -> anyhow::Result<()> {
     let (database, proxy, payer, ledger, tasks) = start_behind_a_proxy().await?;
     proxy.lose_answers("settle_v2", 4);
-    proxy.lose_answers("pg_logical_emit_message", 4);
+    proxy.lose_answers("flush_v1", 4);
     for number in 1..=12 {
         let mut call = open(ledger.admit(ask(payer, 10, 100)).await?);
         call.sent();

@@ -122,6 +122,8 @@ pub struct Headroom {
     pub requests: Option<(i64, i64)>,
     /// Tokens per minute: cap and rest.
     pub tokens: Option<(i64, i64)>,
+    /// Rest of the calls that may run at once.
+    pub calls: Option<i64>,
     /// Rest of the daily token budget.
     pub day_tokens: Option<i64>,
     /// Rest of the monthly token budget.
@@ -130,6 +132,22 @@ pub struct Headroom {
     pub day_cost: Option<NanoUsd>,
     /// Rest of the monthly cost budget.
     pub month_cost: Option<NanoUsd>,
+}
+
+impl Headroom {
+    /// Whether some cap has room left for fewer than so many calls like this one.
+    #[must_use]
+    pub fn holds_fewer_than(&self, count: i64, call: &OpenCallRow) -> bool {
+        let tokens = call.held_tokens.max(1).saturating_mul(count);
+        let cost = call.held_cost.0.saturating_mul(count);
+        let is_less = |rest: Option<i64>, needed: i64| rest.is_some_and(|rest| rest < needed);
+        is_less(self.calls, count)
+            || is_less(self.requests.map(|(_, rest)| rest), count)
+            || [self.tokens.map(|(_, rest)| rest), self.day_tokens, self.month_tokens]
+                .iter()
+                .any(|rest| is_less(*rest, tokens))
+            || [self.day_cost, self.month_cost].iter().any(|rest| is_less(rest.map(|rest| rest.0), cost))
+    }
 }
 
 /// A call that is open, as the database may have to be told again after a crash.

@@ -273,7 +273,7 @@ mod tests {
     #[test]
     fn only_calls_of_the_function_are_meant() {
         assert!(calls(b"SELECT * FROM admit_v2('x')", "admit_v2"));
-        assert!(calls(b"SELECT pg_logical_emit_message(true)", "pg_logical_emit_message"));
+        assert!(calls(b"SELECT * FROM flush_v1()", "flush_v1"));
         assert!(!calls(b"SELECT * FROM admit_v22()", "admit_v2"));
         assert!(!calls(b"SELECT 'admit_v2('", "admit_v2"));
     }

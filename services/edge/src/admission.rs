@@ -164,14 +164,14 @@ pub(crate) enum Interruption {
     /// This process is ending.
     Stop,
     /// The call was begun without waiting for its admission, and may not run after all.
-    Overruled(Overruling),
+    Overruled(Box<Overruling>),
 }
 
 /// Waits for what ends a call before its first byte.
 pub(crate) async fn interrupted(edge: &Edge, call: &mut OpenCall) -> Interruption {
     tokio::select! {
         biased;
-        overruling = call.overruled() => Interruption::Overruled(overruling),
+        overruling = call.overruled() => Interruption::Overruled(Box::new(overruling)),
         () = edge.cut.ordered() => Interruption::Stop,
     }
 }
@@ -186,8 +186,10 @@ pub(crate) fn settle_interrupted(
 ) -> Failure {
     let failure = match interruption {
         Interruption::Stop => return Failure::with(settle_cut(call), headers),
-        Interruption::Overruled(Overruling::Denied(denial)) => denied(edge, caller, denial, headers),
-        Interruption::Overruled(Overruling::Refused(code)) => Failure::with(refused(edge, caller, &code), headers),
+        Interruption::Overruled(overruling) => match *overruling {
+            Overruling::Denied(denial) => denied(edge, caller, denial, headers),
+            Overruling::Refused(code) => Failure::with(refused(edge, caller, &code), headers),
+        },
     };
     let (status, code) = {
         let face = failure.error.face();

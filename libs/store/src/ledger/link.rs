@@ -105,13 +105,14 @@ impl LedgerLink {
     }
 
     /// Makes everything that was committed before this call durable: the log is flushed in order, so one durable
-    /// transaction covers all asynchronous ones before it, on whatever connection.
+    /// transaction covers all asynchronous ones before it, on whatever connection. Returns the running epoch: where it is
+    /// another one than at the flush before, a crash in between may have lost what was committed in between.
     ///
     /// # Errors
     /// As for any statement.
-    pub async fn flush(&mut self) -> Result<(), StoreError> {
-        self.run("SELECT pg_logical_emit_message(true, 'ragmux', '')".to_owned()).await?;
-        Ok(())
+    pub async fn flush(&mut self) -> Result<LedgerEpoch, StoreError> {
+        let rows = self.run(Message::call("flush_v1").finish()).await?;
+        Ok(LedgerEpoch(first(&rows)?.try_get::<Uuid, _>(0)?))
     }
 
     /// Puts open calls back that a crash of the database has lost, and returns the running epoch: whoever has put its

@@ -143,6 +143,7 @@ pub(super) fn read_admission(row: &PgRow) -> Result<Admission, StoreError> {
         month_tokens: number(16)?,
         day_cost: number(17)?.map(NanoUsd),
         month_cost: number(18)?.map(NanoUsd),
+        calls: number(19)?,
     };
     let Some(code) = row.try_get::<Option<String>, _>(3)? else {
         return Ok(Admission::Admitted { at: AdmittedAt(row.try_get(1)?), output_tokens: row.try_get(2)?, headroom });

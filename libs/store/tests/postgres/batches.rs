@@ -82,7 +82,7 @@ async fn admissions_and_settlements_are_one_simple_message_each_however_many_cal
         }
     }
     books.link.flush().await?;
-    wire.is_simple("SELECT pg_logical_emit_message(true,");
+    wire.is_simple("SELECT * FROM flush_v1(");
     Ok(())
 }
 

@@ -52,6 +52,24 @@ async fn the_third_call_of_a_minute_is_denied_on_every_edge_streamed_or_not() ->
 }
 
 #[tokio::test]
+async fn a_client_that_calls_one_after_the_other_is_never_denied_for_the_call_before() -> anyhow::Result<()> {
+    let world = World::with("concurrent_requests = 1").await?;
+    let edge = world.edge().await?;
+    for call in 0..60 {
+        let mut answer = edge.chat(json!({ "stream": call % 2 == 1 })).send().await?;
+        assert_eq!(answer.status(), 200, "call {call}");
+        // The last event is the end for most clients, whether or not the body has ended.
+        let mut text = String::new();
+        while !text.contains("[DONE]")
+            && let Some(chunk) = answer.chunk().await?
+        {
+            text.push_str(std::str::from_utf8(&chunk)?);
+        }
+    }
+    edge.stop().await
+}
+
+#[tokio::test]
 async fn a_spent_day_is_a_quota_that_is_not_worth_retrying() -> anyhow::Result<()> {
     let world = World::with("tokens_per_day = 500").await?;
     let edge = world.edge().await?;

@@ -127,10 +127,19 @@ impl Relay {
                     if let Some(call) = &mut self.call {
                         call.first_byte();
                     }
+                    if matches!(&self.phase, Phase::Streaming(stream) if stream.is_given_out()) {
+                        // Before the client can see the end and ask for what this call holds.
+                        self.finish(Ending::Complete, 200, None);
+                    }
                     return Some(bytes);
                 }
                 Step::Next(Ok(None)) => {
                     self.settle(Ending::Complete, 200, None);
+                    return None;
+                }
+                // The answer was whole already.
+                Step::Next(Err(_)) | Step::Cut if self.call.is_none() => {
+                    self.phase = Phase::Over;
                     return None;
                 }
                 Step::Next(Err(error)) => {
@@ -186,8 +195,13 @@ impl Relay {
 
     /// Ends the call, and with it the upstream call.
     fn settle(&mut self, ending: Ending, status: u16, code: Option<&str>) {
-        self.tally();
+        self.finish(ending, status, code);
         self.phase = Phase::Over;
+    }
+
+    /// Ends the call; what the upstream still says is read to its end, so that its connection can be used again.
+    fn finish(&mut self, ending: Ending, status: u16, code: Option<&str>) {
+        self.tally();
         if let Some(call) = self.call.take() {
             call.finish(ending, status, code);
         }
