@@ -6,6 +6,7 @@
 
 mod database;
 mod http;
+mod port;
 mod private_server;
 mod proxy;
 mod stack;

@@ -1,7 +1,6 @@
 //! A database server of one's own.
 
 use std::io::ErrorKind;
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -10,8 +9,7 @@ use pgserver::{Cluster, ClusterOptions, Home, Installation, Share};
 use rustix::process::{Pid, Signal, kill_process};
 use store::testing::TestDatabase;
 
-/// Below what systems give to programs that ask for any port: nobody else gets the server's by chance while it is halted.
-const PORTS: std::ops::Range<u16> = 15_000..32_000;
+use crate::port::quiet_port;
 
 /// A PostgreSQL that keeps what it commits, as an installation's does: what a benchmark measures and what can be taken
 /// away, where tests use the faster one they share.
@@ -113,12 +111,4 @@ impl PrivateServer {
     pub async fn stop(mut self) -> anyhow::Result<()> {
         self.halt().await
     }
-}
-
-/// A port that is free.
-fn quiet_port() -> anyhow::Result<u16> {
-    (0..100)
-        .map(|_| rand::random_range(PORTS))
-        .find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
-        .context("no port is free")
 }

@@ -11,6 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
+use crate::port::quiet_port;
 use crate::wait::{DEADLINE, PAUSE};
 
 /// Which service.
@@ -58,7 +59,7 @@ impl Process {
         folder: &Path,
         mut environment: BTreeMap<String, String>,
     ) -> anyhow::Result<Self> {
-        let [http_port, grpc_port] = free_ports()?;
+        let (http_port, grpc_port) = (quiet_port()?, quiet_port()?);
         for (key, port) in role.listens().into_iter().zip([http_port, grpc_port]) {
             environment.insert(key.to_owned(), format!("127.0.0.1:{port}"));
         }
@@ -187,14 +188,6 @@ impl Process {
         let ended = timeout(patience, self.child.wait()).await;
         Ok(ended.with_context(|| format!("{:?} did not end:\n{}", self.role, self.log_tail()))??)
     }
-}
-
-/// Two ports that nothing uses now. Another process may take one before the service binds it; then the service says so
-/// and the test fails with that sentence.
-fn free_ports() -> anyhow::Result<[u16; 2]> {
-    let first = std::net::TcpListener::bind("127.0.0.1:0")?;
-    let second = std::net::TcpListener::bind("127.0.0.1:0")?;
-    Ok([first.local_addr()?.port(), second.local_addr()?.port()])
 }
 
 /// The shipped binary, which cargo has built beside the program that is running, or one folder above a test.
