@@ -521,12 +521,16 @@ END $$;
 --   p_details       what the log row needs if this process never settles the call (an array of JSON objects)
 -- Times are microseconds since 1970. p_again says that an earlier try's outcome is unknown: what it took is given back
 -- first. SQLSTATE RM001: p_epoch is not the running one; RM002: the instance was given up.
+--
+-- The plans are made once, for tables that are small then and full of dead rows later: only index scans stay short, and
+-- only plain ones remember which entries are dead.
 CREATE FUNCTION admit_v2(
     p_instance uuid, p_epoch uuid, p_again boolean, p_request_ids uuid[], p_project_ids bigint[], p_key_ids bigint[],
     p_prompt_tokens bigint[], p_output_tokens bigint[], p_min_output bigint[], p_input_prices bigint[],
     p_output_prices bigint[], p_fixed_costs bigint[], p_costs bigint[], p_details jsonb
 ) RETURNS SETOF admission_v2
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+    SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     v_call    record;
     v_calls   integer := cardinality(p_request_ids);

@@ -153,7 +153,8 @@ CREATE FUNCTION settle_v2(
     p_held_tokens bigint[], p_held_costs bigint[], p_charged_requests bigint[], p_charged_tokens bigint[],
     p_charged_costs bigint[], p_entries jsonb
 ) RETURNS SETOF uuid
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+    SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     v_share record;
     v_done  uuid[] := '{}';
@@ -224,7 +225,8 @@ CREATE FUNCTION reassert_v1(
     p_instance uuid, p_request_ids uuid[], p_admitted_us bigint[], p_project_ids bigint[], p_key_ids bigint[],
     p_held_tokens bigint[], p_held_costs bigint[], p_output_tokens bigint[], p_details jsonb
 ) RETURNS uuid
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+    SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     v_call record;
 BEGIN
