@@ -40,10 +40,12 @@ pub const MIGRATIONS: &[Migration] = migrations! {
     7 "0007_ledger.sql",
     8 "0008_admit.sql",
     9 "0009_settle.sql",
-    10 "0010_ledger_calls.sql",
-    11 "0011_settle_calls.sql",
-    12 "0012_features.sql",
-    13 "0013_usage.sql",
+    10 "0010_ledger_tiers.sql",
+    11 "0011_admit_each.sql",
+    12 "0012_admit_calls.sql",
+    13 "0013_settle_calls.sql",
+    14 "0014_features.sql",
+    15 "0015_usage.sql",
 };
 
 const GRANTS: &str = include_str!("grants.sql");

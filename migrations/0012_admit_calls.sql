@@ -1,0 +1,176 @@
+-- Admission as the services call it, and who calls.
+
+-- Admits or denies a batch, in arrival order: each request is measured against what the admitted ones before it left,
+-- and a denied one takes nothing from those after it. All arrays have one element a request:
+--   p_key_ids       the API key, null for work of our own (ingestion), which only budgets of days and months limit
+--   p_prompt_tokens what is certain to be charged as prompt
+--   p_output_tokens the output wanted at most (times n); it is clipped to the tightest window's room
+--   p_min_output    less room than this many output tokens is a denial
+--   p_input_prices, p_output_prices  nano-USD per million tokens, the dearest of the route
+--   p_fixed_costs   nano-USD that do not depend on tokens
+--   p_costs         nano-USD of the request with its whole output
+--   p_details       what the log row needs if this process never settles the call (an array of JSON objects)
+-- Times are microseconds since 1970. p_again says that an earlier try's outcome is unknown: what it took is given back
+-- first. SQLSTATE RM001: p_epoch is not the running one; RM002: the instance was given up.
+--
+-- The plans are made once, for tables that are small then and full of dead rows later: only index scans stay short, and
+-- only plain ones remember which entries are dead.
+CREATE FUNCTION admit_v2(
+    p_instance uuid, p_epoch uuid, p_again boolean, p_request_ids uuid[], p_project_ids bigint[], p_key_ids bigint[],
+    p_prompt_tokens bigint[], p_output_tokens bigint[], p_min_output bigint[], p_input_prices bigint[],
+    p_output_prices bigint[], p_fixed_costs bigint[], p_costs bigint[], p_details jsonb
+) RETURNS SETOF admission_v2
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+    SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+    v_call    record;
+    v_calls   integer := cardinality(p_request_ids);
+    v_project bigint := p_project_ids[1];
+    v_key     bigint := p_key_ids[1];
+    v_tokens  bigint := p_prompt_tokens[1] + p_output_tokens[1];
+    v_cost    bigint := p_costs[1];
+    v_now     timestamptz;
+    v_tiers   integer;
+    v_held    record;
+    v_answer  admission_v2;
+BEGIN
+    -- As begin_ledger_call; each statement less is felt here.
+    SELECT set_config('synchronous_commit', 'off', true) AS commits, set_config('lock_timeout', '1s', true) AS waits,
+           EXISTS (SELECT FROM ledger_epoch WHERE epoch = p_epoch) AS same_epoch,
+           EXISTS (SELECT FROM instances WHERE id = p_instance AND state = 'lost') AS instance_lost
+      INTO v_call;
+    IF NOT v_call.same_epoch THEN
+        RAISE EXCEPTION 'the ledger may have lost commits since' USING ERRCODE = 'RM001';
+    END IF;
+    IF v_call.instance_lost THEN
+        RAISE EXCEPTION 'the instance was given up' USING ERRCODE = 'RM002';
+    END IF;
+    IF p_again THEN
+        PERFORM lock_tiers(p_project_ids, p_key_ids);
+        PERFORM forget_open_calls(p_request_ids);
+        PERFORM forget_estimates(p_request_ids);
+    END IF;
+
+    -- The calls of one key with room for all of them need not be looked at one by one.
+    IF v_calls > 1 THEN
+        SELECT CASE WHEN min(r.project_id) = max(r.project_id) AND min(r.key_id) = max(r.key_id)
+                         AND count(r.key_id) = count(*) THEN min(r.key_id) END,
+               sum(r.prompt + r.output), sum(r.cost)
+          INTO v_key, v_tokens, v_cost
+          FROM unnest(p_project_ids, p_key_ids, p_prompt_tokens, p_output_tokens, p_costs)
+               r (project_id, key_id, prompt, output, cost);
+    END IF;
+    IF v_key IS NOT NULL THEN
+        PERFORM FROM projects WHERE id = v_project FOR NO KEY UPDATE;
+        SELECT kind, project_id, owner_user_id, revoked_at, expires_at INTO v_call
+          FROM api_keys WHERE id = v_key FOR NO KEY UPDATE;
+        v_now := clock_timestamp();
+        IF v_call.revoked_at IS NULL AND (v_call.expires_at > v_now) IS NOT FALSE THEN
+            IF v_call.kind = 'project' AND v_call.project_id = v_project THEN
+                v_tiers := 1;
+            ELSIF v_call.kind = 'gateway' THEN
+                SELECT 2 INTO v_tiers FROM api_key_projects g
+                 WHERE g.api_key_id = v_key AND g.project_id = v_project
+                   AND NOT EXISTS (SELECT FROM users u WHERE u.id = v_call.owner_user_id AND NOT u.active);
+            END IF;
+        END IF;
+    END IF;
+    IF v_tiers IS NOT NULL THEN
+        -- What the tiers have is read and written in one statement, which changes nothing unless both have room. Nobody
+        -- else changes it meanwhile: that takes the locks.
+        WITH room AS MATERIALIZED (
+            SELECT s.tier, s.id, s.generation, s.minute_start, s.day_start, s.month_start,
+                   CASE WHEN d.requests_per_minute > 0 THEN
+                       ARRAY[d.requests_per_minute - s.minute_requests_used - s.minute_requests_held - v_calls,
+                             d.requests_per_minute] END AS requests,
+                   CASE WHEN d.tokens_per_minute > 0 THEN
+                       ARRAY[d.tokens_per_minute - s.minute_tokens_used - s.minute_tokens_excess - s.minute_tokens_held
+                             - v_tokens, d.tokens_per_minute] END AS minute_tokens,
+                   nullif(d.tokens_per_day, 0) - s.day_tokens_used - s.day_tokens_excess - s.day_tokens_held - v_tokens
+                       AS day_tokens,
+                   nullif(d.tokens_per_month, 0) - s.month_tokens_used - s.month_tokens_excess - s.month_tokens_held
+                       - v_tokens AS month_tokens,
+                   nullif(d.cost_per_day, 0) - s.day_cost_used - s.day_cost_excess - s.day_cost_held - v_cost AS day_cost,
+                   nullif(d.cost_per_month, 0) - s.month_cost_used - s.month_cost_excess - s.month_cost_held - v_cost
+                       AS month_cost,
+                   nullif(d.concurrent_requests, 0) - s.open_calls - v_calls AS calls
+              FROM (SELECT 1::smallint AS tier, id, time_zone, requests_per_minute, tokens_per_minute, tokens_per_day,
+                           tokens_per_month, cost_per_day, cost_per_month, concurrent_requests
+                      FROM projects WHERE id = v_project
+                    UNION ALL
+                    SELECT 2::smallint, id, time_zone, requests_per_minute, tokens_per_minute, tokens_per_day,
+                           tokens_per_month, cost_per_day, cost_per_month, concurrent_requests
+                      FROM api_keys WHERE id = v_key AND kind = 'gateway') d
+                   JOIN tier_state s ON s.tier = d.tier AND s.id = d.id
+             WHERE s.updates < 500 AND s.minute_start >= date_trunc('minute', v_now, 'UTC')
+               AND s.day_start >= date_trunc('day', v_now, d.time_zone)
+               AND s.month_start >= date_trunc('month', v_now, d.time_zone)
+        ), hold AS MATERIALIZED (
+            -- Both tiers' windows, and the least that is left with the cap it is left of. A spent window has no room for
+            -- calls that ask for nothing either.
+            SELECT min(minute_start) FILTER (WHERE tier = 1) AS minute_start,
+                   min(day_start) FILTER (WHERE tier = 1) AS project_day,
+                   min(month_start) FILTER (WHERE tier = 1) AS project_month,
+                   min(day_start) FILTER (WHERE tier = 2) AS key_day,
+                   min(month_start) FILTER (WHERE tier = 2) AS key_month,
+                   min(requests) AS requests, min(minute_tokens) AS minute_tokens, min(day_tokens) AS day_tokens,
+                   min(month_tokens) AS month_tokens, min(day_cost) AS day_cost, min(month_cost) AS month_cost,
+                   min(calls) AS calls
+              FROM room
+            HAVING count(*) = v_tiers AND coalesce((min(requests))[1], 0) >= 0 AND coalesce(min(calls), 0) >= 0
+               AND coalesce(least((min(minute_tokens))[1], min(day_tokens), min(month_tokens)), 1)
+                   >= CASE WHEN v_tokens > 0 THEN 0 ELSE 1 END
+               AND coalesce(least(min(day_cost), min(month_cost)), 0) >= 0
+        ), held AS (
+            UPDATE tier_state s SET
+                updates = s.updates + 1, open_calls = s.open_calls + v_calls,
+                minute_requests_held = s.minute_requests_held + v_calls,
+                minute_tokens_held = s.minute_tokens_held + v_tokens, minute_cost_held = s.minute_cost_held + v_cost,
+                day_requests_held = s.day_requests_held + v_calls, day_tokens_held = s.day_tokens_held + v_tokens,
+                day_cost_held = s.day_cost_held + v_cost,
+                month_requests_held = s.month_requests_held + v_calls,
+                month_tokens_held = s.month_tokens_held + v_tokens, month_cost_held = s.month_cost_held + v_cost
+              FROM room r
+             WHERE s.tier = r.tier AND s.id = r.id AND s.generation = r.generation AND EXISTS (SELECT FROM hold)
+        ), opened AS (
+            INSERT INTO requests_open (
+                request_id, admitted_at, instance_id, project_id, api_key_id, key_tier, minute_start, project_day,
+                project_month, key_day, key_month, held_tokens, held_cost, output_tokens, details
+            )
+            SELECT r.request_id, v_now, p_instance, v_project, v_key, v_tiers = 2, h.minute_start, h.project_day,
+                   h.project_month, h.key_day, h.key_month, r.prompt + r.output, r.cost, r.output,
+                   p_details -> (r.ordinality - 1)::integer
+              FROM hold h, unnest(p_request_ids, p_prompt_tokens, p_output_tokens, p_costs)
+                   WITH ORDINALITY r (request_id, prompt, output, cost, ordinality)
+        )
+        SELECT * INTO v_held FROM hold;
+        IF FOUND THEN
+            v_answer := ROW(NULL, extract(epoch FROM v_now) * 1000000, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+                greatest(0, ceil(extract(epoch FROM v_held.minute_start + interval '1 minute' - v_now) * 1000)),
+                v_held.requests[2], v_held.requests[1], v_held.minute_tokens[2], v_held.minute_tokens[1],
+                v_held.day_tokens, v_held.month_tokens, v_held.day_cost, v_held.month_cost, v_held.calls);
+            FOR i IN 1 .. v_calls LOOP
+                v_answer.request_id := p_request_ids[i];
+                v_answer.output_tokens := p_output_tokens[i];
+                RETURN NEXT v_answer;
+            END LOOP;
+            RETURN;
+        END IF;
+    END IF;
+    RETURN QUERY SELECT * FROM admit_each(p_instance, p_request_ids, p_project_ids, p_key_ids, p_prompt_tokens,
+        p_output_tokens, p_min_output, p_input_prices, p_output_prices, p_fixed_costs, p_costs, p_details);
+END $$;
+
+-- Who a key is, as find_principal_v1, and whether it has limits and a budget of money of its own: a call that nothing
+-- limits need not wait for its admission.
+CREATE FUNCTION find_principal_v2(p_key_hash bytea) RETURNS TABLE (
+    api_key_id bigint, kind text, name text, owner_user_id bigint, owner_role text, owner_active boolean,
+    project_id bigint, default_project_id bigint, scopes text[], allowed_routes text[], revoked boolean,
+    expired boolean, expires_in_seconds bigint, granted_projects bigint[], has_limits boolean, has_cost_budget boolean
+)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+    SELECT p.*, k.kind = 'gateway' AND greatest(k.requests_per_minute, k.tokens_per_minute, k.tokens_per_day,
+               k.tokens_per_month, k.cost_per_day, k.cost_per_month, k.concurrent_requests) > 0,
+           k.kind = 'gateway' AND greatest(k.cost_per_day, k.cost_per_month) > 0
+      FROM find_principal_v1(p_key_hash) p JOIN api_keys k ON k.id = p.api_key_id
+$$;
