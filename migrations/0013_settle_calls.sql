@@ -210,10 +210,14 @@ BEGIN
 END $$;
 
 -- Makes everything that was committed before it durable: the log is flushed in order. Returns the running epoch: if it is
--- another one than at the flush before, a crash may have lost what was committed in between.
+-- another one than at the flush before, a crash may have lost what was committed in between. Where a database or a role is
+-- set not to wait for its disk, this waits all the same; any other setting waits for it at least.
 CREATE FUNCTION flush_v1() RETURNS uuid
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
+    IF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
     PERFORM pg_logical_emit_message(true, 'ragmux', '');
     RETURN current_ledger_epoch();
 END $$;

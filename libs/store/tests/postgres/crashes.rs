@@ -6,8 +6,10 @@ use domain::{InstanceId, RequestId};
 use store::StoreError;
 use store::instances::{Beat, NewInstance};
 use store::ledger::{Admission, Ask, Entry, OpenCallRow};
+use store::testing::RoleName;
 
 use crate::admission::{Fixture, denial, fixture, granted};
+use crate::books::Books;
 
 const AGE: Duration = Duration::ZERO;
 
@@ -76,6 +78,29 @@ impl Fixture {
         assert!(rows.windows(2).all(|pair| pair[0] == pair[1]), "{rows:?}");
         Ok(rows[0])
     }
+}
+
+#[tokio::test]
+async fn a_flush_waits_for_the_disk_where_the_database_is_set_not_to() -> anyhow::Result<()> {
+    let fixture = fixture("").await?;
+    let careless = format!("ALTER DATABASE {} SET synchronous_commit = off", fixture.database.name());
+    sqlx::raw_sql(sqlx::AssertSqlSafe(careless)).execute(&fixture.pool).await?;
+    let mut books = Books::open(&fixture.database.store(RoleName::Edge)?).await?;
+    // More than once, for the server writes now and then by itself.
+    for _ in 0..20 {
+        let ask = fixture.ask(None, 1, 64);
+        books.admit(std::slice::from_ref(&ask)).await?;
+        books.settle(ask.request, 10, 0).await?;
+        let written: String =
+            sqlx::query_scalar("SELECT pg_current_wal_insert_lsn()::text").fetch_one(&fixture.pool).await?;
+        books.link.flush().await?;
+        let is_durable: bool = sqlx::query_scalar("SELECT pg_current_wal_flush_lsn() >= $1::text::pg_lsn")
+            .bind(&written)
+            .fetch_one(&fixture.pool)
+            .await?;
+        assert!(is_durable, "the log is not flushed up to {written}");
+    }
+    Ok(())
 }
 
 #[tokio::test]
