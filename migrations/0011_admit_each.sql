@@ -1,4 +1,4 @@
--- Admission request by request: what decides where a batch is of several keys or does not fit as a whole.
+-- Who may call, and admission request by request: what decides where a batch is of several keys or does not fit as a whole.
 
 CREATE TYPE admission_v2 AS (
     request_id             uuid,
@@ -22,6 +22,33 @@ CREATE TYPE admission_v2 AS (
     remaining_month_cost   bigint,
     remaining_calls        bigint
 );
+
+-- Why each key may not be used for the project beside it now, or null; work of our own has no key. Read after the locks,
+-- so that a revocation counts from its commit on.
+CREATE FUNCTION find_refusals(p_project_ids bigint[], p_key_ids bigint[], p_now timestamptz)
+RETURNS TABLE (request bigint, refusal text)
+LANGUAGE sql STABLE AS $$
+    SELECT r.ordinality, CASE
+               WHEN p.id IS NULL THEN 'project_not_granted'
+               WHEN r.key_id IS NULL THEN NULL
+               WHEN k.id IS NULL OR k.revoked_at IS NOT NULL THEN 'key_revoked'
+               WHEN k.expires_at <= p_now THEN 'key_expired'
+               WHEN k.owner_user_id IS NOT NULL AND NOT u.active THEN 'key_owner_inactive'
+               WHEN k.kind = 'management' OR (k.kind = 'project' AND k.project_id <> r.project_id)
+                    OR (k.kind = 'gateway' AND g.project_id IS NULL) THEN 'project_not_granted'
+           END
+      FROM unnest(p_project_ids, p_key_ids) WITH ORDINALITY r (project_id, key_id, ordinality)
+           LEFT JOIN projects p ON p.id = r.project_id
+           LEFT JOIN api_keys k ON k.id = r.key_id
+           LEFT JOIN users u ON u.id = k.owner_user_id
+           LEFT JOIN api_key_projects g ON g.api_key_id = r.key_id AND g.project_id = r.project_id
+$$;
+
+-- For processes of the version before: the same of one key.
+CREATE OR REPLACE FUNCTION key_refusal(p_key_id bigint, p_project_id bigint, p_now timestamptz) RETURNS text
+LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+    SELECT refusal FROM find_refusals(ARRAY[p_project_id], ARRAY[p_key_id], p_now)
+$$;
 
 -- The part of admit_v2 for batches of several keys, and for those that do not fit as a whole: request by request, in
 -- arrival order. What an answer says is left is what its tiers' part of the batch leaves, where that fits as a whole.
@@ -139,22 +166,8 @@ BEGIN
     v_minute_left := CASE WHEN v_tiers > 0 THEN
         greatest(0, ceil(extract(epoch FROM v_minutes[1] + interval '1 minute' - v_now) * 1000)) END;
 
-    SELECT jsonb_object_agg(a.ordinality, a.refusal) INTO v_refusals FROM (
-        SELECT r.ordinality, CASE
-                   WHEN p.id IS NULL THEN 'project_not_granted'
-                   WHEN r.key_id IS NULL THEN NULL
-                   WHEN k.id IS NULL OR k.revoked_at IS NOT NULL THEN 'key_revoked'
-                   WHEN k.expires_at <= v_now THEN 'key_expired'
-                   WHEN k.owner_user_id IS NOT NULL AND NOT u.active THEN 'key_owner_inactive'
-                   WHEN k.kind = 'management' OR (k.kind = 'project' AND k.project_id <> r.project_id)
-                        OR (k.kind = 'gateway' AND g.project_id IS NULL) THEN 'project_not_granted'
-               END AS refusal
-          FROM unnest(p_project_ids, p_key_ids) WITH ORDINALITY r (project_id, key_id, ordinality)
-               LEFT JOIN projects p ON p.id = r.project_id
-               LEFT JOIN api_keys k ON k.id = r.key_id
-               LEFT JOIN users u ON u.id = k.owner_user_id
-               LEFT JOIN api_key_projects g ON g.api_key_id = r.key_id AND g.project_id = r.project_id
-    ) a WHERE a.refusal IS NOT NULL;
+    SELECT jsonb_object_agg(r.request, r.refusal) INTO v_refusals
+      FROM find_refusals(p_project_ids, p_key_ids, v_now) r WHERE r.refusal IS NOT NULL;
 
     -- What the whole batch asks of each tier. A tier with room for all of it need not be looked at request by request.
     v_calls := array_fill(0::bigint, ARRAY[v_tiers]);

@@ -66,7 +66,8 @@ BEGIN
           FROM api_keys WHERE id = v_key FOR NO KEY UPDATE;
         v_now := clock_timestamp();
         IF v_call.revoked_at IS NULL AND (v_call.expires_at > v_now) IS NOT FALSE THEN
-            IF v_call.kind = 'project' AND v_call.project_id = v_project THEN
+            -- As find_refusals. A project's own key has no owner; if one had, it is looked at one by one.
+            IF v_call.kind = 'project' AND v_call.project_id = v_project AND v_call.owner_user_id IS NULL THEN
                 v_tiers := 1;
             ELSIF v_call.kind = 'gateway' THEN
                 SELECT 2 INTO v_tiers FROM api_key_projects g

@@ -237,6 +237,32 @@ async fn a_revoked_or_ungranted_key_is_refused_by_admission_itself() -> anyhow::
 }
 
 #[tokio::test]
+async fn no_key_of_an_inactive_owner_is_admitted_alone_or_with_others() -> anyhow::Result<()> {
+    let fixture = fixture("").await?;
+    let key = fixture.user_key("").await?;
+    let owned = "UPDATE api_keys SET owner_user_id = (SELECT id FROM users) WHERE kind = 'project'";
+    sqlx::raw_sql(owned).execute(&fixture.pool).await?;
+    let batches = [vec![None], vec![Some(key)], vec![None; 3], vec![Some(key); 3], vec![None, Some(key)]];
+    for is_active in [true, false] {
+        let change = sqlx::query("UPDATE users SET active = $1").bind(is_active);
+        change.execute(&fixture.pool).await?;
+        for keys in &batches {
+            let asks: Vec<Ask> = keys.iter().map(|key| fixture.ask(*key, 1, 100)).collect();
+            for answer in fixture.admit(&asks).await? {
+                match answer {
+                    Admission::Admitted { .. } => assert!(is_active, "{keys:?}"),
+                    Admission::Refused { code } => {
+                        assert_eq!((code.as_str(), is_active), ("key_owner_inactive", false))
+                    }
+                    Admission::Denied(denial) => panic!("{denial:?}"),
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn settling_moves_held_to_used_and_is_idempotent() -> anyhow::Result<()> {
     let fixture = fixture("tokens_per_day = 1000").await?;
     let ask = fixture.ask(None, 100, 200);
