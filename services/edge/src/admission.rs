@@ -10,6 +10,7 @@ use std::borrow::Cow;
 use std::time::Instant;
 
 use domain::{ConnectionId, NanoUsd, PriceSnapshot, ProviderType, RequestId, Tier};
+use futures::FutureExt;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use ledger::{Ending, OpenCall, Outcome, Overruling};
 use providers::{Charge, Connection, UpstreamError, Usage};
@@ -167,6 +168,22 @@ pub(crate) enum Interruption {
     Overruled(Box<Overruling>),
 }
 
+/// Whether it has turned out by now that a call, begun without waiting for its admission, may not run.
+pub(crate) fn overruled_by_now(call: &mut OpenCall) -> Option<Overruling> {
+    call.overruled().now_or_never()
+}
+
+/// Settles a call that was overruled before anything was sent for it, and says what its client is told.
+pub(crate) fn settle_unsent(
+    edge: &Edge,
+    caller: &Caller,
+    call: OpenCall,
+    overruling: Overruling,
+    headers: HeaderMap,
+) -> Failure {
+    settle_overruled(edge, caller, call, overruling, Ending::Fault, headers)
+}
+
 /// Waits for what ends a call before its first byte.
 pub(crate) async fn interrupted(edge: &Edge, call: &mut OpenCall) -> Interruption {
     tokio::select! {
@@ -176,7 +193,7 @@ pub(crate) async fn interrupted(edge: &Edge, call: &mut OpenCall) -> Interruptio
     }
 }
 
-/// Settles a call that was ended so, and says what its client is told.
+/// Settles a call that was sent and ended so, and says what its client is told.
 pub(crate) fn settle_interrupted(
     edge: &Edge,
     caller: &Caller,
@@ -184,19 +201,30 @@ pub(crate) fn settle_interrupted(
     interruption: Interruption,
     headers: HeaderMap,
 ) -> Failure {
-    let failure = match interruption {
-        Interruption::Stop => return Failure::with(settle_cut(call), headers),
-        Interruption::Overruled(overruling) => match *overruling {
-            Overruling::Denied(denial) => denied(edge, caller, denial, headers),
-            Overruling::Refused(code) => Failure::with(refused(edge, caller, &code), headers),
-        },
+    match interruption {
+        Interruption::Stop => Failure::with(settle_cut(call), headers),
+        // The provider may bill the prompt.
+        Interruption::Overruled(overruling) => settle_overruled(edge, caller, call, *overruling, Ending::Cut, headers),
+    }
+}
+
+fn settle_overruled(
+    edge: &Edge,
+    caller: &Caller,
+    call: OpenCall,
+    overruling: Overruling,
+    ending: Ending,
+    headers: HeaderMap,
+) -> Failure {
+    let failure = match overruling {
+        Overruling::Denied(denial) => denied(edge, caller, denial, headers),
+        Overruling::Refused(code) => Failure::with(refused(edge, caller, &code), headers),
     };
     let (status, code) = {
         let face = failure.error.face();
         (face.status.as_u16(), face.code.map(Cow::into_owned))
     };
-    // It was sent: the provider may bill the prompt.
-    call.finish(Ending::Cut, status, code.as_deref());
+    call.finish(ending, status, code.as_deref());
     failure
 }
 

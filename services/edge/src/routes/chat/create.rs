@@ -15,7 +15,9 @@ use tokio::time::timeout;
 
 use super::prepare::{Ready, prepare};
 use super::relay::{Relay, connect};
-use crate::admission::{Tags, interrupted, output, reported, settle_failed, settle_interrupted};
+use crate::admission::{
+    Tags, interrupted, output, overruled_by_now, reported, settle_failed, settle_interrupted, settle_unsent,
+};
 use crate::auth::Caller;
 use crate::error::{EdgeError, Failure};
 use crate::routes::request_id::Arrival;
@@ -45,6 +47,9 @@ pub(crate) async fn create(
 
 async fn whole(edge: &Shared, caller: &Caller, ready: Ready) -> Result<Response, Failure> {
     let Ready { mut call, mut headers, connection, upstream, family, member, .. } = ready;
+    if let Some(overruling) = overruled_by_now(&mut call) {
+        return Err(settle_unsent(edge, caller, *call, overruling, headers));
+    }
     let mut attempts = Attempts::until(tokio::time::Instant::now() + edge.call_limit);
     call.sent();
     let answer = tokio::select! {
@@ -89,6 +94,9 @@ fn json(answer: ChatAnswer, headers: HeaderMap) -> Response {
 
 async fn stream(edge: Shared, caller: &Caller, ready: Ready, received: Bytes) -> Result<Response, Failure> {
     let Ready { id, mut call, mut headers, connection, upstream, family, .. } = ready;
+    if let Some(overruling) = overruled_by_now(&mut call) {
+        return Err(settle_unsent(&edge, caller, *call, overruling, headers));
+    }
     call.sent();
     let mut connecting = connect(&edge, connection, upstream, received);
     // Until the provider's first event the status is open: a failure is an answer of its own, with its own status.

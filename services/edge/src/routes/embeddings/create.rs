@@ -12,7 +12,10 @@ use providers::{Attempts, EmbeddingsRequest};
 use tokens::Family;
 use tokio::time::Instant;
 
-use crate::admission::{Admitted, Claim, Model, Tags, admit, interrupted, reported, settle_failed, settle_interrupted};
+use crate::admission::{
+    Admitted, Claim, Model, Tags, admit, interrupted, overruled_by_now, reported, settle_failed, settle_interrupted,
+    settle_unsent,
+};
 use crate::auth::Caller;
 use crate::error::{EdgeError, Failure};
 use crate::routes::request_id::Arrival;
@@ -58,6 +61,9 @@ pub(crate) async fn create(
     call.priced(snapshot, source);
     let upstream = request.call(&connection.model, &chosen.public_model);
     let mut attempts = Attempts::until(Instant::now() + edge.call_limit);
+    if let Some(overruling) = overruled_by_now(&mut call) {
+        return Err(settle_unsent(&edge, &caller, *call, overruling, headers));
+    }
     call.sent();
     let answer = tokio::select! {
         biased;

@@ -10,7 +10,7 @@ use retrieval::Hit;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::admission::{Admitted, Claim, Model, Tags, admit, settle_cut};
+use crate::admission::{Admitted, Claim, Model, Tags, admit, overruled_by_now, settle_cut, settle_unsent};
 use crate::auth::Caller;
 use crate::error::{EdgeError, Failure};
 use crate::grounding::{Plan, Source, cut, top_k};
@@ -107,6 +107,9 @@ pub(crate) async fn create(
             return Err(Failure::with(error, headers));
         }
     };
+    if let Some(overruling) = overruled_by_now(&mut call) {
+        return Err(settle_unsent(&edge, &caller, *call, overruling, headers));
+    }
     call.entry_mut().rag_hits = i32::try_from(found.hits.len()).ok();
     // What the search used is a charge beside the call's own, which is nothing.
     call.usage(ledger::Usage::default());
