@@ -8,14 +8,15 @@ use std::time::{Duration, Instant};
 use domain::Tier;
 use store::denials::DenialCount;
 use store::{Store, StoreError};
-use tokio::time::timeout;
+use tokio::time::timeout_at;
 use tokio_util::sync::CancellationToken;
 
 use crate::state::Shared;
 
 const EVERY: Duration = Duration::from_secs(2);
 
-/// For one statement, which takes a few milliseconds. Twice this is less than what the end of an edge waits.
+/// For all statements of one write, of which each takes a few milliseconds. At the end of an edge one write may be under
+/// way and one is to follow: twice this is less than what the end waits, and leaves time to leave the instances.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What is counted apart between two writes. Beyond it denials are counted under their tier and code, of nobody.
@@ -78,11 +79,12 @@ impl Tally {
     /// Writes what was counted until now. What cannot be written is counted on.
     async fn write(&self, store: &Store) -> Result<(), Unwritten> {
         let taken: Vec<(Slot, Count)> = std::mem::take(&mut *self.counts()).into_iter().collect();
+        let deadline = tokio::time::Instant::now() + PATIENCE;
         let mut result = Ok(());
         for batch in taken.chunks(BATCH) {
             if result.is_ok() {
                 let counts: Vec<DenialCount> = batch.iter().map(told).collect();
-                result = match timeout(PATIENCE, store.add_denials(&counts)).await {
+                result = match timeout_at(deadline, store.add_denials(&counts)).await {
                     Ok(written) => written.map_err(Unwritten::Refused),
                     Err(_) => Err(Unwritten::TooSlow),
                 };
