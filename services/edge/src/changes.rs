@@ -18,7 +18,7 @@ const PAGE: i64 = 500;
 
 /// Follows the log from a sequence on, until it is told to stop.
 pub(crate) async fn follow(edge: Shared, from: i64, stop: CancellationToken) {
-    let mut tail = Tail { store: edge.store.clone(), edge, seen: from, listener: None, failing: false };
+    let mut tail = Tail { store: edge.store.clone(), edge, seen: from, listener: None, unheard: false, failing: false };
     stop.run_until_cancelled(async {
         loop {
             tail.wait().await;
@@ -33,12 +33,15 @@ struct Tail {
     edge: Shared,
     seen: i64,
     listener: Option<Listener>,
+    /// Whether the listener has said nothing until now.
+    unheard: bool,
     failing: bool,
 }
 
 impl Tail {
     /// Waits for a notification, or until it is time to look without one.
     async fn wait(&mut self) {
+        self.unheard = false;
         if self.listener.is_none() && self.store.has_sessions() {
             match timeout(POLL, self.store.listen(Topic::Config)).await {
                 // Something may have been changed before this moment: look at once.
@@ -56,8 +59,10 @@ impl Tail {
             tokio::time::sleep(POLL).await;
             return;
         };
-        if let Ok(Err(_)) = timeout(POLL, listener.heard()).await {
-            self.listener = None;
+        match timeout(POLL, listener.heard()).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(_)) => self.listener = None,
+            Err(_) => self.unheard = true,
         }
     }
 
@@ -67,6 +72,10 @@ impl Tail {
             match self.store.in_time(self.store.list_config_changes(self.seen, PAGE)).await {
                 Ok(changes) => {
                     self.failing = false;
+                    if self.unheard && !changes.is_empty() {
+                        // Its connection may be one that nobody answers and nobody closes.
+                        self.listener = None;
+                    }
                     let is_last_page = (changes.len() as i64) < PAGE;
                     for change in &changes {
                         self.apply(change);

@@ -4,6 +4,7 @@ use domain::{ApiKey, ApiKeyId, KeyKind, ProjectId};
 use sqlx::{AssertSqlSafe, PgPool, Postgres, Transaction};
 
 use super::TestDatabase;
+use crate::Topic;
 
 /// A project's row or a table, held by somebody else.
 pub struct ProjectLock {
@@ -123,6 +124,23 @@ impl TestDatabase {
         .await?;
         pool.close().await;
         Ok(waits)
+    }
+
+    /// How many sessions of this database listen to a topic, those included whose client is not heard of any more.
+    ///
+    /// # Errors
+    /// When the server cannot be reached.
+    pub async fn listening_sessions(&self, topic: Topic) -> anyhow::Result<i64> {
+        let pool = self.superuser_pool().await?;
+        let listening = sqlx::query_scalar(
+            "SELECT count(*) FROM pg_stat_activity
+              WHERE datname = current_database() AND query LIKE 'LISTEN %' || $1 || '%'",
+        )
+        .bind(topic.as_str())
+        .fetch_one(&pool)
+        .await?;
+        pool.close().await;
+        Ok(listening)
     }
 
     /// What the ledger knows of a project's calls in flight beside their holds, oldest first.

@@ -3,7 +3,8 @@
 use domain::{ApiKey, KeyKind};
 use reqwest::Method;
 use serde_json::json;
-use testkit::until;
+use store::Topic;
+use testkit::{DatabaseProxy, RoleName, until};
 
 use crate::world::{CHAT, Edge, Path, World, error_of, header, turn};
 
@@ -123,5 +124,22 @@ async fn a_database_that_is_away_makes_no_key_invalid() -> anyhow::Result<()> {
     assert_eq!(world.upstream.counters().requests, 0);
     path.block(false);
     until("calls are served again", async || Ok(edge.chat(json!({})).send().await?.status() == 200)).await?;
+    edge.stop().await
+}
+
+#[tokio::test]
+async fn a_listener_that_has_fallen_silent_is_replaced() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let proxy = DatabaseProxy::to(&world.database).await?;
+    let url = proxy.url(&world.database, RoleName::Edge)?;
+    let edge = Edge::start(&url, world.key.secret().expose(), &[("DB_ACQUIRE_TIMEOUT", "500ms")]).await?;
+    edge.until_ready().await?;
+    let listening = async || world.database.listening_sessions(Topic::Config).await;
+    until("the edge listens", async || Ok(listening().await? == 1)).await?;
+    proxy.fall_silent();
+    proxy.speak_again();
+    world.database.change_project(world.project, "requests_per_minute = 100").await?;
+    // The server knows nothing of the silence: to it the old one listens still.
+    until("the edge listens anew", async || Ok(listening().await? == 2)).await?;
     edge.stop().await
 }
