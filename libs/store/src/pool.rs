@@ -126,6 +126,12 @@ impl Store {
         self.acquire_timeout
     }
 
+    /// How many statements can be under way at once.
+    #[must_use]
+    pub fn pool_size(&self) -> u32 {
+        self.pool.options().get_max_connections()
+    }
+
     /// The schema of this installation.
     #[must_use]
     pub fn schema(&self) -> &str {

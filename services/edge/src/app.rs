@@ -24,6 +24,7 @@ use crate::body::Bodies;
 use crate::catalog::{Catalog, open_credential};
 use crate::config::Settings;
 use crate::grounding::Grounding;
+use crate::routes::usage::Reads;
 use crate::stack::{Late, api, front};
 use crate::state::{Edge, Shared};
 use crate::{changes, log_days};
@@ -175,6 +176,7 @@ impl Parts<'_> {
             tally: Tally::new(),
             bodies: Bodies::new(self.settings.bodies),
             grounding: Grounding::new(Retrieval::new(store.clone(), providers.clone(), open)),
+            usage_reads: Reads::of(store),
             call_limit: self.settings.stream_max_duration,
             commit_after,
             ping_every: self.settings.ping_every,

@@ -53,6 +53,8 @@ pub(crate) enum EdgeError {
     BodySlow,
     #[error("this edge has no memory left for another request body")]
     Overloaded,
+    #[error("too many such questions are being answered")]
+    Busy,
     #[error("{0}")]
     Request(#[from] RequestError),
     #[error("there is no model {model}")]

@@ -13,6 +13,7 @@ use crate::auth::Principals;
 use crate::body::Bodies;
 use crate::catalog::Catalog;
 use crate::grounding::Grounding;
+use crate::routes::usage::Reads;
 
 /// The parts of an edge that is ready to work.
 pub(crate) struct Edge {
@@ -28,6 +29,8 @@ pub(crate) struct Edge {
     pub(crate) tally: Tally,
     pub(crate) bodies: Bodies,
     pub(crate) grounding: Grounding,
+    /// Turns to read what was used.
+    pub(crate) usage_reads: Reads,
     /// How long a call may last.
     pub(crate) call_limit: Duration,
     /// When a stream's status is sent at the latest; `None` for never before the provider's first event.

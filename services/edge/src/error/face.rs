@@ -94,7 +94,9 @@ impl EdgeError {
             Self::Encoded => Face::new(S::UNSUPPORTED_MEDIA_TYPE, INVALID_REQUEST, "unsupported_encoding", self),
             Self::BodyBroken => Face::new(S::BAD_REQUEST, INVALID_REQUEST, "incomplete_body", self),
             Self::BodySlow => Face::new(S::REQUEST_TIMEOUT, INVALID_REQUEST, "request_timeout", self),
-            Self::Overloaded => Face::new(S::SERVICE_UNAVAILABLE, SERVER, "overloaded", self).retry(Some(SHORTLY)),
+            Self::Overloaded | Self::Busy => {
+                Face::new(S::SERVICE_UNAVAILABLE, SERVER, "overloaded", self).retry(Some(SHORTLY))
+            }
             Self::Request(error) => Face::new(S::BAD_REQUEST, INVALID_REQUEST, None, error).about(error.param()),
             Self::ModelNotFound { .. } => {
                 Face::new(S::NOT_FOUND, INVALID_REQUEST, "model_not_found", self).about(Some("model"))

@@ -3,23 +3,33 @@
 mod get;
 mod list;
 
-use std::time::Duration;
-
 use serde_json::value::RawValue;
-use store::StoreError;
+use store::{Store, StoreError};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::error::EdgeError;
 use crate::money::{dollars, number};
+use crate::state::Edge;
 
 pub(crate) use get::get;
 pub(crate) use list::list;
 
-/// The database's own limits end a statement before this; a connection that has gone silent does not.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Turns to read. A call is looked for in the whole log before it is said not to exist, and there must be connections
+/// left meanwhile to find out who calls.
+pub(crate) struct Reads(Semaphore);
 
-async fn asked<T>(answer: impl Future<Output = Result<T, StoreError>>) -> Result<T, EdgeError> {
-    Ok(timeout(PATIENCE, answer).await.map_err(|_| EdgeError::Unavailable(None))??)
+impl Reads {
+    pub(crate) fn of(store: &Store) -> Self {
+        Self(Semaphore::new((store.pool_size() as usize / 2).max(1)))
+    }
+}
+
+/// Reads when it is its turn: for either the time that a connection is waited for.
+async fn asked<T>(edge: &Edge, answer: impl Future<Output = Result<T, StoreError>>) -> Result<T, EdgeError> {
+    let turn = timeout(edge.store.acquire_timeout(), edge.usage_reads.0.acquire()).await;
+    let _turn = turn.map_err(|_| EdgeError::Busy)?.map_err(EdgeError::internal)?;
+    Ok(edge.store.in_time(answer).await?)
 }
 
 /// Nano-USD as a JSON number of US dollars.

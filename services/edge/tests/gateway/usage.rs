@@ -1,6 +1,6 @@
 //! What callers learn of their own usage.
 
-use domain::{ApiKey, ApiKeyId};
+use domain::{ApiKey, ApiKeyId, KeyKind};
 use reqwest::Method;
 use serde_json::{Value, json};
 use testkit::until;
@@ -179,5 +179,26 @@ async fn a_database_that_is_away_is_said_to_be() -> anyhow::Result<()> {
     }
     way.block(false);
     until("usage is shown again", async || Ok(edge.get(USAGE).send().await?.status() == 200)).await?;
+    edge.stop().await
+}
+
+#[tokio::test]
+async fn slow_reads_leave_connections_to_find_out_who_calls() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    // Two are left for the pool.
+    let edge = world.edge_with(&[("DB_MAX_CONNS", "8"), ("DB_ACQUIRE_TIMEOUT", "20s")]).await?;
+    usage(&edge).await?;
+    let lock = world.database.lock_table("request_logs").await?;
+    let path = format!("{USAGE}/{}", domain::RequestId::new());
+    let reads = [(); 4].map(|()| tokio::spawn(edge.get(&path).send()));
+    until("a read waits", || async { world.database.has_lock_waiters().await }).await?;
+    let stranger = ApiKey::generate(KeyKind::Project);
+    let answer = edge.bare(Method::GET, USAGE).bearer_auth(stranger.secret().expose()).send().await?;
+    assert_eq!(error_of(answer).await.0, 401);
+    assert!(reads.iter().all(|read| !read.is_finished()));
+    lock.release().await?;
+    for read in reads {
+        assert_eq!(error_of(read.await??).await.2, json!("call_not_found"));
+    }
     edge.stop().await
 }

@@ -76,7 +76,7 @@ pub(crate) async fn get(
     Path(id): Path<String>,
 ) -> Result<Response, Failure> {
     let request = RequestId(id.parse().map_err(|_| EdgeError::NoSuchCall)?);
-    let found = asked(edge.store.find_ledger_entry(request, caller.project, caller.persons_key())).await?;
+    let found = asked(&edge, edge.store.find_ledger_entry(request, caller.project, caller.persons_key())).await?;
     Ok(Json(Entry::of(request, found.ok_or(EdgeError::NoSuchCall)?)).into_response())
 }
 

@@ -63,7 +63,7 @@ pub(crate) async fn list(
     State(edge): State<Shared>,
     Extension(caller): Extension<Caller>,
 ) -> Result<Response, Failure> {
-    let tiers = asked(edge.store.list_tier_usage(caller.project, caller.key())).await?;
+    let tiers = asked(&edge, edge.store.list_tier_usage(caller.project, caller.key())).await?;
     if tiers.is_empty() {
         // A key that leads to a project which is gone leads nowhere.
         return Err(EdgeError::ProjectNotGranted.into());
