@@ -11,14 +11,19 @@ use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgQueryResult, PgRow, PgStatement, PgTypeInfo};
-use sqlx::{Either, Error, Execute, Executor, PgConnection, PgPool, Postgres, SqlStr};
+use sqlx::{Connection, Either, Error, Execute, Executor, PgConnection, PgPool, Postgres, SqlStr};
+use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 /// Longer than the server lets a statement of ours run (`statement_timeout`, 30 s).
 const PATIENCE: Duration = Duration::from_secs(35);
 
-/// A pool, for single statements. One that is not answered in time, or that its caller does not wait for any more, takes
-/// its connection with it.
+/// For a statement that its caller does not wait for any more. Most need milliseconds, so that clients who hang up do not
+/// cost a connection each.
+const LEFT: Duration = Duration::from_secs(2);
+
+/// A pool, for single statements. One that is not answered in time takes its connection with it; one that its caller
+/// does not wait for any more has a little longer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounded<'a>(pub(crate) &'a PgPool);
 
@@ -65,30 +70,51 @@ impl<'c> Executor<'c> for Bounded<'c> {
 
 /// A connection of the pool that goes back to it only if it was answered.
 struct Borrowed {
-    connection: PoolConnection<Postgres>,
-    answered: bool,
+    /// Taken when this is dropped only.
+    connection: Option<PoolConnection<Postgres>>,
+    state: State,
+}
+
+enum State {
+    Answered,
+    Waiting,
+    Silent,
 }
 
 impl Borrowed {
     async fn of(pool: &PgPool) -> Result<Self, Error> {
-        Ok(Self { connection: pool.acquire().await?, answered: true })
+        Ok(Self { connection: Some(pool.acquire().await?), state: State::Answered })
     }
 
     async fn wait<'a, T>(
         &'a mut self,
         statement: impl FnOnce(&'a mut PgConnection) -> BoxFuture<'a, Result<T, Error>>,
     ) -> Result<T, Error> {
-        self.answered = false;
-        let answer = timeout(PATIENCE, statement(&mut self.connection)).await;
-        self.answered = answer.is_ok();
+        let connection = self.connection.as_mut().ok_or(Error::PoolClosed)?;
+        self.state = State::Waiting;
+        let answer = timeout(PATIENCE, statement(connection)).await;
+        self.state = if answer.is_ok() { State::Answered } else { State::Silent };
         answer.map_err(|_| Error::Io(ErrorKind::TimedOut.into()))?
     }
 }
 
 impl Drop for Borrowed {
     fn drop(&mut self) {
-        if !self.answered {
-            self.connection.close_on_drop();
+        let Some(mut connection) = self.connection.take() else { return };
+        match (&self.state, Handle::try_current()) {
+            (State::Answered, _) => {}
+            (State::Waiting, Ok(runtime)) => {
+                runtime.spawn(finish(connection));
+            }
+            (State::Waiting, Err(_)) | (State::Silent, _) => connection.close_on_drop(),
         }
+    }
+}
+
+/// Reads what is left of an answer. The pool counts the connection as taken meanwhile, and waits for it when it is
+/// closed.
+async fn finish(mut connection: PoolConnection<Postgres>) {
+    if !matches!(timeout(LEFT, connection.ping()).await, Ok(Ok(()))) {
+        connection.close_on_drop();
     }
 }

@@ -40,3 +40,36 @@ async fn what_somebody_waits_for_ends_in_time() -> anyhow::Result<()> {
     assert!(matches!(answer, Err(StoreError::Unavailable { .. })), "{answer:?}");
     lock.release().await
 }
+
+#[tokio::test]
+async fn a_statement_that_is_left_costs_no_connection() -> anyhow::Result<()> {
+    let database = testkit::database().await?;
+    let mut config = database.config(RoleName::Edge);
+    // One for the pool; the others beat and listen.
+    config.max_connections = 3;
+    let store = Store::new(&config, "left")?;
+    let watcher = database.superuser_pool().await?;
+    let sessions = async || {
+        sqlx::query_scalar::<_, i32>(
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'left'",
+        )
+        .fetch_all(&watcher)
+        .await
+    };
+    store.list_beats().await?;
+    let before = sessions().await?;
+    for _ in 0..3 {
+        let lock = database.lock_table("instances").await?;
+        let waiting = tokio::spawn({
+            let store = store.clone();
+            async move { store.list_beats().await.map(drop) }
+        });
+        testkit::until("the statement is under way", || async { database.has_lock_waiters().await }).await?;
+        waiting.abort();
+        assert!(waiting.await.unwrap_err().is_cancelled());
+        lock.release().await?;
+        store.list_beats().await?;
+    }
+    assert_eq!((before.len(), sessions().await?), (1, before));
+    Ok(())
+}
