@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use domain::RequestId;
 use store::instances::Standing;
-use store::ledger::LedgerLink;
+use store::ledger::{LedgerEpoch, LedgerLink};
 use store::{Store, StoreError};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::live::LiveCalls;
@@ -40,6 +40,8 @@ pub(crate) struct Keeper {
     pub(crate) live: LiveCalls,
     /// Told when admissions may have been made that nobody knows of.
     pub(crate) doubts: Arc<Notify>,
+    /// Where lanes hear of the running epoch: those that admit nothing put their calls back all the same.
+    pub(crate) epochs: watch::Sender<Option<LedgerEpoch>>,
     /// After how long without a beat a process is given up (`LEDGER_ORPHAN_AFTER`).
     pub(crate) orphan_after: Duration,
 }
@@ -87,6 +89,7 @@ impl Keeper {
     async fn look(&mut self, observer: &mut Observer) -> Result<bool, StoreError> {
         let own = self.standing.id();
         let missed = self.standing.missed_beats();
+        self.epochs.send_replace(Some(self.link.reassert(own, &[]).await?));
         let (now_us, beats) = self.store.list_beats().await?;
         let mut gave_up = false;
         for suspect in observer.read(own, now_us, missed, &beats) {
@@ -105,8 +108,14 @@ impl Keeper {
         let known = self.live.ids();
         let unknown: Vec<RequestId> = open.into_iter().filter(|call| !known.contains(call)).collect();
         for calls in unknown.chunks(AT_ONCE as usize) {
-            let calls = self.link.forget_calls(calls).await?;
-            tracing::warn!(calls, "took back admissions whose reply was lost");
+            match self.link.forget_calls(calls).await {
+                // Settled in between.
+                Ok(0) => {}
+                Ok(calls) => tracing::warn!(calls, "took back admissions whose reply was lost"),
+                // Somebody has locked one of their projects; the others need not wait for it.
+                Err(StoreError::Conflict) => complain(&StoreError::Conflict, "open calls wait for a lock"),
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }
@@ -116,10 +125,15 @@ impl Keeper {
         for instance in self.link.list_orphaned_instances(self.orphan_after).await? {
             let mut settled = 0;
             loop {
-                let calls = self.link.give_up(instance, self.orphan_after, AT_ONCE).await?;
-                settled += calls;
-                if calls == 0 {
-                    break;
+                match self.link.give_up(instance, self.orphan_after, AT_ONCE).await {
+                    Ok(0) => break,
+                    Ok(calls) => settled += calls,
+                    // Somebody has locked one of their projects; the other instances' calls need not wait for it.
+                    Err(StoreError::Conflict) => {
+                        complain(&StoreError::Conflict, "calls of a process that is gone wait for a lock");
+                        break;
+                    }
+                    Err(error) => return Err(error),
                 }
             }
             if settled > 0 {

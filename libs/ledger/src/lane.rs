@@ -1,19 +1,23 @@
 //! Lanes of admission: while a statement is in flight, later arrivals gather for the next one.
 
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use domain::ProjectId;
 use store::instances::Standing;
-use store::ledger::{Admission, Ask, Denial, LedgerEpoch, LedgerLink, OpenCallRow};
+use store::ledger::{Admission, Ask, LedgerEpoch, LedgerLink, OpenCallRow};
 use store::{Store, StoreError};
 use tokio::sync::mpsc::OwnedPermit;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 
 use crate::call::{Ending, Handed, OpenCall, Overruling, Verdict};
+use crate::denied::{Denied, Unsaid};
 use crate::error::LedgerError;
 use crate::live::LiveCalls;
+use crate::parked::Parked;
+use crate::pulse::Pulse;
 use crate::service::Outcome;
 use crate::writer::Wanted;
 
@@ -28,8 +32,9 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// How long an admission that nobody waits for waits for others to go with it.
 const GATHER: Duration = Duration::from_millis(4);
 
-/// How long a denial waits for the settlements that were under way.
-const SETTLED_WITHIN: Duration = Duration::from_secs(1);
+/// For how long asks of a project are turned away after somebody held its row, or its key's, for too long: each try takes
+/// a second from the others.
+const LOCKED: Duration = Duration::from_secs(2);
 
 /// An ask on its way to the database.
 pub(crate) struct Waiting {
@@ -60,36 +65,54 @@ impl Waiting {
     }
 }
 
-/// One lane.
-pub(crate) struct Lane {
-    pub(crate) number: usize,
-    pub(crate) link: LedgerLink,
-    pub(crate) standing: Standing,
-    pub(crate) live: LiveCalls,
-    /// Whether the last batch got through: what need not wait for the database may only begin while it is there.
-    pub(crate) reachable: Arc<AtomicBool>,
+/// What a lane tells the others, and is told by them.
+pub(crate) struct Ties {
+    pub(crate) pulse: Arc<Pulse>,
     /// Told when admissions may have been made that nobody knows of.
     pub(crate) doubts: Arc<Notify>,
+    /// The epoch that the keeper has seen last.
+    pub(crate) seen_epoch: watch::Receiver<Option<LedgerEpoch>>,
     /// Where to ask for what has ended to be settled.
-    wanted: mpsc::Sender<Wanted>,
+    pub(crate) wanted: mpsc::Sender<Wanted>,
+}
+
+/// One lane.
+pub(crate) struct Lane {
+    number: usize,
+    link: LedgerLink,
+    standing: Standing,
+    live: LiveCalls,
+    pulse: Arc<Pulse>,
+    doubts: Arc<Notify>,
+    seen_epoch: watch::Receiver<Option<LedgerEpoch>>,
     epoch: Option<LedgerEpoch>,
     unsent: Vec<Waiting>,
     /// When the unsent are sent at the latest.
     due: Option<Instant>,
+    /// Asks of running calls that could not be made.
+    parked: Parked<Waiting>,
+    locked: HashMap<ProjectId, Instant>,
+    unsaid: Unsaid,
 }
 
 impl Lane {
-    pub(crate) fn new(
-        number: usize,
-        store: &Store,
-        standing: Standing,
-        live: LiveCalls,
-        reachable: Arc<AtomicBool>,
-        doubts: Arc<Notify>,
-        wanted: mpsc::Sender<Wanted>,
-    ) -> Self {
-        let link = store.ledger_link();
-        Self { number, link, standing, live, reachable, doubts, wanted, epoch: None, unsent: Vec::new(), due: None }
+    pub(crate) fn new(number: usize, store: &Store, standing: Standing, live: LiveCalls, ties: Ties) -> Self {
+        let Ties { pulse, doubts, seen_epoch, wanted } = ties;
+        Self {
+            number,
+            link: store.ledger_link(),
+            standing,
+            live,
+            pulse,
+            doubts,
+            seen_epoch,
+            epoch: None,
+            unsent: Vec::new(),
+            due: None,
+            parked: Parked::new(),
+            locked: HashMap::new(),
+            unsaid: Unsaid::new(wanted),
+        }
     }
 
     /// Admits what comes in, batch by batch, until the ledger is dropped.
@@ -98,11 +121,24 @@ impl Lane {
     /// answer that nobody takes, and the call in it is settled.
     pub(crate) async fn run(mut self, mut inbox: mpsc::Receiver<Waiting>) {
         let mut open = true;
-        while open || !self.unsent.is_empty() {
+        while open || !self.unsent.is_empty() || !self.parked.is_empty() || !self.unsaid.is_empty() {
             let due = self.due.unwrap_or_else(Instant::now);
             tokio::select! {
                 received = inbox.recv_many(&mut self.unsent, BATCH), if open => open = received > 0,
                 () = sleep_until(due), if self.due.is_some() => {}
+                () = self.parked.due() => {
+                    let batch = self.parked.take(BATCH);
+                    self.admit(batch).await;
+                    continue;
+                }
+                known = self.unsaid.known() => {
+                    self.say(known).await;
+                    continue;
+                }
+                Ok(()) = self.seen_epoch.changed() => {
+                    self.put_back().await;
+                    continue;
+                }
             }
             // Who waits takes those along that nobody waits for.
             let hurries = |waiting: &Waiting| matches!(waiting.reply, Reply::Now { .. });
@@ -114,6 +150,7 @@ impl Lane {
             self.due = None;
             let mut batch = std::mem::take(&mut self.unsent);
             batch.retain(Waiting::is_wanted);
+            let mut batch = self.turn_away(batch);
             while !batch.is_empty() {
                 let rest = batch.split_off(batch.len().min(BATCH));
                 self.admit(batch).await;
@@ -123,6 +160,46 @@ impl Lane {
         self.link.close().await;
     }
 
+    /// Turns asks of locked projects away, and returns the others.
+    fn turn_away(&mut self, batch: Vec<Waiting>) -> Vec<Waiting> {
+        let now = Instant::now();
+        self.locked.retain(|_, until| *until > now);
+        let (away, rest): (Vec<_>, Vec<_>) =
+            batch.into_iter().partition(|waiting| self.locked.contains_key(&waiting.ask.project));
+        self.fail(away, &StoreError::Conflict);
+        rest
+    }
+
+    /// Puts the calls of this lane back that a crash of the database may have lost, where no admission does it.
+    async fn put_back(&mut self) {
+        let seen = *self.seen_epoch.borrow_and_update();
+        let rows = self.live.rows(self.number);
+        if rows.is_empty() || seen.is_none() || seen == self.epoch {
+            return;
+        }
+        // If it cannot be done now, the next look of the keeper is the next try.
+        self.epoch = self.link.reassert(self.standing.id(), &rows).await.ok();
+    }
+
+    /// Says denials, unless something was given back in the meantime: then those are asked for once more.
+    async fn say(&mut self, known: Vec<(Denied, bool)>) {
+        let (again, stand): (Vec<_>, Vec<_>) = known.into_iter().partition(|(_, is_given_back)| *is_given_back);
+        for (denied, _) in stand {
+            self.answer(denied.waiting, Admission::Denied(denied.denial));
+        }
+        let (batch, denials): (Vec<_>, Vec<_>) =
+            again.into_iter().map(|(denied, _)| (denied.waiting, denied.denial)).unzip();
+        if batch.is_empty() {
+            return;
+        }
+        // If the database has gone away since, the denials stand.
+        let answers = self.ask(&batch).await;
+        let answers = answers.unwrap_or_else(|_| denials.into_iter().map(Admission::Denied).collect());
+        for (waiting, admission) in batch.into_iter().zip(answers) {
+            self.answer(waiting, admission);
+        }
+    }
+
     /// Admits a batch; one that fails by its values is halved until the one at fault is alone.
     async fn admit(&mut self, batch: Vec<Waiting>) {
         let mut batches = vec![batch];
@@ -130,15 +207,24 @@ impl Lane {
             let since = Instant::now();
             match self.ask(&batch).await {
                 Ok(admissions) => {
-                    self.reachable.store(true, Ordering::Relaxed);
-                    let mut denied = Vec::new();
                     for (waiting, admission) in batch.into_iter().zip(admissions) {
                         match admission {
-                            Admission::Denied(denial) if denial.held > 0 => denied.push((waiting, denial)),
+                            Admission::Denied(denial) if denial.held > 0 => {
+                                self.unsaid.push(Denied { waiting, denial, since });
+                            }
                             admission => self.answer(waiting, admission),
                         }
                     }
-                    self.reconsider(denied, since).await;
+                }
+                // Somebody has locked a project or a key: its calls fail without the others.
+                Err(StoreError::Conflict) => {
+                    let mut parts = by_project(batch);
+                    if parts.len() > 1 {
+                        batches.extend(parts.into_values());
+                    } else if let Some((project, batch)) = parts.drain().next() {
+                        self.locked.insert(project, Instant::now() + LOCKED);
+                        self.fail(batch, &StoreError::Conflict);
+                    }
                 }
                 Err(error) if error.is_transient() => self.fail(batch, &error),
                 Err(error) if batch.len() > 1 => {
@@ -158,38 +244,17 @@ impl Lane {
         }
     }
 
-    /// Calls that have ended here may still hold what these were denied for. It is given back first: nobody is denied for
-    /// a call whose end its client has seen.
-    async fn reconsider(&mut self, denied: Vec<(Waiting, Denial)>, since: Instant) {
-        if denied.is_empty() {
-            return;
-        }
-        let (batch, mut denials): (Vec<_>, Vec<_>) = denied.into_iter().unzip();
-        let mut answers = Vec::new();
-        if self.are_settled(since).await {
-            // If the database has gone away since, the denials stand.
-            answers = self.ask(&batch).await.unwrap_or_default();
-        }
-        if answers.is_empty() {
-            answers.extend(denials.drain(..).map(Admission::Denied));
-        }
-        for (waiting, admission) in batch.into_iter().zip(answers) {
-            self.answer(waiting, admission);
-        }
-    }
-
-    /// Has settled what has ended. False if there was nothing since then, or if it takes too long.
-    async fn are_settled(&self, since: Instant) -> bool {
-        let (settled, answer) = oneshot::channel();
-        let asking = async {
-            self.wanted.send(Wanted { since, settled }).await.ok()?;
-            answer.await.ok()
-        };
-        timeout(SETTLED_WITHIN, asking).await.ok().flatten().unwrap_or(false)
+    async fn ask(&mut self, batch: &[Waiting]) -> Result<Vec<Admission>, StoreError> {
+        self.pulse.works();
+        let outcome = self.send(batch).await;
+        let is_away =
+            outcome.as_ref().is_err_and(|error| error.is_transient() && !matches!(error, StoreError::Conflict));
+        self.pulse.rests(is_away);
+        outcome
     }
 
     /// Sends a batch, once more if its outcome is unknown.
-    async fn ask(&mut self, batch: &[Waiting]) -> Result<Vec<Admission>, StoreError> {
+    async fn send(&mut self, batch: &[Waiting]) -> Result<Vec<Admission>, StoreError> {
         let asks: Vec<&Ask> = batch.iter().map(|waiting| &*waiting.ask).collect();
         let mut tried = false;
         let mut again = batch.iter().any(Waiting::is_again);
@@ -265,7 +330,10 @@ impl Lane {
     }
 
     fn fail(&mut self, batch: Vec<Waiting>, error: &StoreError) {
-        self.reachable.store(false, Ordering::Relaxed);
+        if batch.is_empty() {
+            return;
+        }
+        let pause = if matches!(error, StoreError::Conflict) { LOCKED } else { PAUSE };
         tracing::warn!(error = error as &dyn std::error::Error, calls = batch.len(), "admission failed");
         for waiting in batch {
             match waiting.reply {
@@ -273,14 +341,23 @@ impl Lane {
                     let _ = to.send(Err(LedgerError::from(error)));
                 }
                 Reply::Later { verdict, .. } if error.is_transient() => {
-                    self.unsent.push(Waiting { ask: waiting.ask, reply: Reply::Later { verdict, again: true } });
-                    self.due = Some(Instant::now() + PAUSE);
+                    let project = waiting.ask.project;
+                    let again = Waiting { ask: waiting.ask, reply: Reply::Later { verdict, again: true } };
+                    self.parked.park(project, [again], pause);
                 }
                 // It runs without an admission: its settlement charges it directly.
                 Reply::Later { .. } => {}
             }
         }
     }
+}
+
+fn by_project(batch: Vec<Waiting>) -> HashMap<ProjectId, Vec<Waiting>> {
+    let mut parts: HashMap<ProjectId, Vec<Waiting>> = HashMap::new();
+    for waiting in batch {
+        parts.entry(waiting.ask.project).or_default().push(waiting);
+    }
+    parts
 }
 
 /// The call as what will be left of it when its own words cannot be written.

@@ -14,12 +14,15 @@
 
 mod call;
 mod charge;
+mod denied;
 mod error;
 mod keeper;
 mod lane;
 mod live;
 mod observer;
+mod parked;
 mod prices;
+mod pulse;
 mod service;
 mod writer;
 

@@ -1,7 +1,6 @@
 //! The ledger of a process.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use store::Store;
@@ -14,8 +13,9 @@ use tokio::time::timeout;
 use crate::call::{Handed, OpenCall, Verdict};
 use crate::error::LedgerError;
 use crate::keeper::Keeper;
-use crate::lane::{Lane, Reply, Waiting};
+use crate::lane::{Lane, Reply, Ties, Waiting};
 use crate::live::LiveCalls;
+use crate::pulse::Pulse;
 use crate::writer::{self, Writer};
 
 /// Two statements at once keep one project's load from making every other one wait behind it.
@@ -41,7 +41,7 @@ pub enum Outcome {
 /// Admits calls. Cheap to clone.
 #[derive(Clone)]
 pub struct Ledger {
-    lanes: Arc<[(mpsc::Sender<Waiting>, Arc<AtomicBool>)]>,
+    lanes: Arc<[(mpsc::Sender<Waiting>, Arc<Pulse>)]>,
     live: LiveCalls,
     settlements: mpsc::Sender<Handed>,
     patience: Duration,
@@ -64,23 +64,22 @@ impl Ledger {
         let (stop_writer, stopped) = oneshot::channel();
         let live = LiveCalls::new(LANES as usize);
         let doubts = Arc::new(Notify::new());
+        let (epochs, seen_epoch) = watch::channel(None);
         let (wanted, asked_for) = mpsc::channel(LANES as usize);
         let writer = Writer::new(store.ledger_link(), standing.clone(), live.clone());
         let writer = tokio::spawn(writer.run(inbox, asked_for, stopped));
         let (senders, lanes) = (0..LANES as usize)
             .map(|number| {
                 let (sender, inbox) = mpsc::channel(LANE_CAPACITY);
-                let reachable = Arc::new(AtomicBool::new(true));
-                let lane = Lane::new(
-                    number,
-                    store,
-                    standing.clone(),
-                    live.clone(),
-                    Arc::clone(&reachable),
-                    Arc::clone(&doubts),
-                    wanted.clone(),
-                );
-                ((sender, reachable), tokio::spawn(lane.run(inbox)))
+                let pulse = Arc::new(Pulse::new());
+                let ties = Ties {
+                    pulse: Arc::clone(&pulse),
+                    doubts: Arc::clone(&doubts),
+                    seen_epoch: seen_epoch.clone(),
+                    wanted: wanted.clone(),
+                };
+                let lane = Lane::new(number, store, standing.clone(), live.clone(), ties);
+                ((sender, pulse), tokio::spawn(lane.run(inbox)))
             })
             .unzip::<_, _, Vec<_>, Vec<_>>();
         let keeper = Keeper {
@@ -89,6 +88,7 @@ impl Ledger {
             standing: standing.clone(),
             live: live.clone(),
             doubts,
+            epochs,
             orphan_after,
         };
         let keeper = tokio::spawn(keeper.run());
@@ -99,7 +99,8 @@ impl Ledger {
     /// Reserves for a call. Dropping the future while it waits is safe: whatever was admitted is given back.
     ///
     /// # Errors
-    /// [`LedgerError`], at the latest after `DB_ACQUIRE_TIMEOUT`; nothing is held for the caller then.
+    /// [`LedgerError`], at the latest after `DB_ACQUIRE_TIMEOUT`. What is admitted after that is given back at once, or, if
+    /// the answer is lost, within a minute.
     pub async fn admit(&self, ask: Ask) -> Result<Outcome, LedgerError> {
         timeout(self.patience, self.wait_for(ask)).await.map_err(|_| LedgerError::Unavailable)?
     }
@@ -115,13 +116,13 @@ impl Ledger {
 
     /// Begins a call that no cap limits, as far as the caller knows, without waiting for the database: its row is on the
     /// way. If a cap was set in the meantime, or the key revoked, [`OpenCall::overruled`] says so. While the database is
-    /// away this waits as [`Ledger::admit`] does.
+    /// away or slow this waits as [`Ledger::admit`] does.
     ///
     /// # Errors
     /// As for [`Ledger::admit`].
     pub async fn admit_unlimited(&self, ask: Ask) -> Result<Outcome, LedgerError> {
-        let (lane, reachable) = self.lane(&ask)?;
-        if !reachable.load(Ordering::Relaxed) {
+        let (lane, pulse) = self.lane(&ask)?;
+        if !pulse.is_prompt() {
             return self.admit(ask).await;
         }
         let begin = async {
@@ -137,7 +138,7 @@ impl Ledger {
         timeout(self.patience, begin).await.map_err(|_| LedgerError::Unavailable)?
     }
 
-    fn lane(&self, ask: &Ask) -> Result<&(mpsc::Sender<Waiting>, Arc<AtomicBool>), LedgerError> {
+    fn lane(&self, ask: &Ask) -> Result<&(mpsc::Sender<Waiting>, Arc<Pulse>), LedgerError> {
         self.lanes.get(self.live.lane_of(ask.project)).ok_or(LedgerError::Internal)
     }
 }

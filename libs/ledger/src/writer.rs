@@ -1,10 +1,10 @@
 //! The settlement writer: takes finished calls off the request path and does not forget one before it is durable.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::ProjectId;
+use domain::{ApiKeyId, ProjectId};
 use store::StoreError;
 use store::instances::Standing;
 use store::ledger::{Ask, LedgerEpoch, LedgerLink, Settlement};
@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::call::{Handed, Verdict};
 use crate::lane::BARE;
 use crate::live::LiveCalls;
+use crate::parked::Parked;
 
 /// Calls that may be open or unsettled at once in one process; admission waits beyond it.
 pub(crate) const CAPACITY: usize = 8192;
@@ -34,12 +35,19 @@ const FLUSH_AFTER: Duration = Duration::from_millis(10);
 /// Settled calls that may wait for one flush.
 const UNFLUSHED: usize = 1024;
 
+/// Whose tiers a call counts in.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Payer {
+    pub(crate) project: ProjectId,
+    pub(crate) key: Option<ApiKeyId>,
+}
+
 /// Asks for everything that was handed in until now to be settled at once.
 pub(crate) struct Wanted {
-    /// When somebody was denied what such a call may hold.
-    pub(crate) since: Instant,
-    /// Told whether any call was settled since.
-    pub(crate) settled: oneshot::Sender<bool>,
+    /// Who was denied, and a moment before.
+    pub(crate) of: Vec<(Payer, Instant)>,
+    /// Told of each whether a call of the same project or key was settled since.
+    pub(crate) settled: oneshot::Sender<Vec<bool>>,
 }
 
 /// The writer of a process.
@@ -52,11 +60,11 @@ pub(crate) struct Writer {
     flush_at: Option<Instant>,
     /// Ended before its admission was decided.
     undecided: Vec<Handed>,
-    /// Of tiers that somebody has locked: they must not keep the others waiting.
-    aside: Vec<Settlement>,
-    /// When what could not be settled is tried again.
-    again_at: Option<Instant>,
-    settled_at: Option<Instant>,
+    undecided_until: Option<Instant>,
+    /// Of projects that somebody has locked, or whose key.
+    aside: Parked<Settlement>,
+    /// When calls were settled, the last ones of each.
+    settled: VecDeque<(Instant, Payer)>,
     /// The history that the last flush was on. What was settled since is lost if the next one finds another.
     epoch: Option<LedgerEpoch>,
 }
@@ -70,9 +78,9 @@ impl Writer {
             unflushed: Vec::new(),
             flush_at: None,
             undecided: Vec::new(),
-            aside: Vec::new(),
-            again_at: None,
-            settled_at: None,
+            undecided_until: None,
+            aside: Parked::new(),
+            settled: VecDeque::new(),
             epoch: None,
         }
     }
@@ -105,9 +113,9 @@ impl Writer {
                     }
                     self.settle(&mut handed).await;
                     due = None;
-                    let any = self.settled_at.is_some_and(|settled| settled >= wanted.since);
+                    let settled = wanted.of.iter().map(|(payer, since)| self.has_settled(*payer, *since)).collect();
                     // Who asked may have left.
-                    let _ = wanted.settled.send(any);
+                    let _ = wanted.settled.send(settled);
                 }
                 received = inbox.recv_many(&mut handed, BATCH), if handed.len() < BATCH => {
                     if received == 0 {
@@ -121,7 +129,8 @@ impl Writer {
                     self.settle(&mut handed).await;
                     due = None;
                 }
-                () = at(self.again_at), if self.again_at.is_some() => self.settle_again().await,
+                () = at(self.undecided_until), if self.undecided_until.is_some() => self.look_again().await,
+                () = self.aside.due() => self.settle_aside().await,
                 () = at(self.flush_at), if self.flush_at.is_some() => self.flush().await,
             }
             if self.unflushed.len() >= UNFLUSHED {
@@ -129,9 +138,11 @@ impl Writer {
             }
         }
         self.settle(&mut handed).await;
-        while let Some(again_at) = self.again_at {
-            sleep_until(again_at).await;
-            self.settle_again().await;
+        while self.undecided_until.is_some() || !self.aside.is_empty() {
+            tokio::select! {
+                () = sleep(UNDECIDED), if self.undecided_until.is_some() => self.look_again().await,
+                () = self.aside.due() => self.settle_aside().await,
+            }
         }
         self.flush().await;
         self.link.close().await;
@@ -142,10 +153,16 @@ impl Writer {
         let mut batch = Vec::with_capacity(handed.len());
         for mut handed in handed.drain(..) {
             if decide(&mut handed) {
-                batch.push(handed.settlement);
+                let settlement = handed.settlement;
+                let project = settlement.call.ask.project;
+                if self.aside.holds(project) {
+                    self.aside.join(project, [settlement]);
+                } else {
+                    batch.push(settlement);
+                }
             } else {
                 self.undecided.push(handed);
-                self.again_at.get_or_insert_with(|| Instant::now() + UNDECIDED);
+                self.undecided_until.get_or_insert_with(|| Instant::now() + UNDECIDED);
             }
         }
         if !batch.is_empty() {
@@ -154,18 +171,28 @@ impl Writer {
                 self.epoch = self.link.flush().await.ok();
             }
             self.write(batch).await;
-            self.settled_at = Some(Instant::now());
             self.flush_at.get_or_insert_with(|| Instant::now() + FLUSH_AFTER);
         }
     }
 
-    /// Tries what could not be settled before.
-    async fn settle_again(&mut self) {
-        self.again_at = None;
-        let aside = std::mem::take(&mut self.aside);
-        self.write(aside).await;
+    /// Looks whether it is known by now what calls held.
+    async fn look_again(&mut self) {
+        self.undecided_until = None;
         let mut undecided = std::mem::take(&mut self.undecided);
         self.settle(&mut undecided).await;
+    }
+
+    /// Tries what was put aside.
+    async fn settle_aside(&mut self) {
+        let batch = self.aside.take(BATCH);
+        self.write(batch).await;
+        self.flush_at.get_or_insert_with(|| Instant::now() + FLUSH_AFTER);
+    }
+
+    fn has_settled(&self, payer: Payer, since: Instant) -> bool {
+        let is_of =
+            |settled: &Payer| settled.project == payer.project || (settled.key.is_some() && settled.key == payer.key);
+        self.settled.iter().rev().take_while(|(at, _)| *at >= since).any(|(_, settled)| is_of(settled))
     }
 
     /// Makes what was settled durable, for as long as that takes. A crash of the database may have lost it: then it is
@@ -211,16 +238,18 @@ impl Writer {
             loop {
                 match self.link.settle(self.standing.id(), &batch).await {
                     Ok(_) => {
+                        self.note(&batch);
                         self.unflushed.append(&mut batch);
                         break;
                     }
                     // Somebody has locked a project or a key: its calls wait without the others.
                     Err(StoreError::Conflict) => {
-                        let parts = by_project(batch);
+                        let mut parts = by_project(batch);
                         if parts.len() > 1 {
-                            batches.extend(parts);
-                        } else {
-                            self.put_aside(parts);
+                            batches.extend(parts.into_values());
+                        } else if let Some((project, batch)) = parts.drain().next() {
+                            self.aside.park(project, batch, LONGEST_PAUSE);
+                            tracing::warn!(calls = self.aside.len(), "settlements wait for a lock that somebody holds");
                         }
                         break;
                     }
@@ -249,6 +278,7 @@ impl Writer {
                         let request_id = settlement.call.ask.request;
                         if settlement.entry.is_bare() && settlement.call.ask.details == BARE {
                             tracing::error!(error = &error as &dyn std::error::Error, %request_id, "a settlement was refused for good and stays open");
+                            self.live.forget(&settlement.call);
                             break;
                         }
                         tracing::warn!(%request_id, "a settlement is written without its texts");
@@ -260,19 +290,22 @@ impl Writer {
             }
         }
     }
-    fn put_aside(&mut self, parts: Vec<Vec<Settlement>>) {
-        self.aside.extend(parts.into_iter().flatten());
-        self.again_at = Some(Instant::now() + LONGEST_PAUSE);
-        tracing::warn!(calls = self.aside.len(), "settlements wait for a lock that somebody holds");
+    /// Remembers whose calls were settled, and when.
+    fn note(&mut self, batch: &[Settlement]) {
+        let now = Instant::now();
+        let payers = batch.iter().map(|settlement| &settlement.call.ask);
+        self.settled.extend(payers.map(|ask| (now, Payer { project: ask.project, key: ask.key })));
+        let beyond = self.settled.len().saturating_sub(CAPACITY);
+        self.settled.drain(..beyond);
     }
 }
 
-fn by_project(batch: Vec<Settlement>) -> Vec<Vec<Settlement>> {
+fn by_project(batch: Vec<Settlement>) -> HashMap<ProjectId, Vec<Settlement>> {
     let mut parts: HashMap<ProjectId, Vec<Settlement>> = HashMap::new();
     for settlement in batch {
         parts.entry(settlement.call.ask.project).or_default().push(settlement);
     }
-    parts.into_values().collect()
+    parts
 }
 
 /// Looks whether it is known what the call of a settlement holds.

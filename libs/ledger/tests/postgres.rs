@@ -1,7 +1,8 @@
 //! The ledger of a process on a real database.
 
-#![allow(clippy::panic, reason = "helpers of a test fail it by panicking")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "helpers of a test fail it by panicking")]
 
+use std::sync::Mutex;
 use std::time::Duration;
 
 use domain::{ApiKeyId, InstanceId, NanoUsd, Price, PriceSnapshot, ProjectId, RequestId};
@@ -217,8 +218,62 @@ async fn a_tier_that_is_locked_for_longer_than_a_second_makes_its_batch_unavaila
     assert!(matches!(outcomes, (Err(LedgerError::Unavailable), Err(LedgerError::Unavailable))));
     lock.release().await?;
     // All of the budget is there.
-    let call = open(ledger.admit(ask(payer, 900, 100)).await?);
+    let call = open(once_unlocked(&ledger, || ask(payer, 900, 100)).await?);
     assert_eq!((call.output_tokens(), database.admitted_together(payer.project).await?), (100, vec![1]));
+    call.finish(Ending::Fault, 502, None);
+    drop(ledger);
+    assert!(tasks.finish(BUDGET).await);
+    assert_eq!(database.ledger_faults().await?, Vec::<String>::new());
+    Ok(())
+}
+
+/// Admits as soon as the ledger no longer turns a project away that was locked.
+async fn once_unlocked(ledger: &Ledger, ask: impl Fn() -> Ask) -> anyhow::Result<Outcome> {
+    let admitted = Mutex::new(None);
+    until("asks to be let through again", async || match ledger.admit(ask()).await {
+        Err(LedgerError::Unavailable) => Ok(false),
+        outcome => {
+            *admitted.lock().unwrap() = Some(outcome?);
+            Ok(true)
+        }
+    })
+    .await?;
+    Ok(admitted.into_inner().unwrap().unwrap())
+}
+
+#[tokio::test]
+async fn a_locked_project_does_not_keep_others_of_its_lane_from_being_admitted() -> anyhow::Result<()> {
+    let (database, payer, ledger, tasks) = start("").await?;
+    let mut others = Vec::new();
+    for n in 0..2 {
+        let project = database.insert_project(&format!("other {n}"), "tokens_per_day = 1000").await?;
+        let (key, _) = database.insert_project_key(project).await?;
+        others.push(Payer { project, key });
+    }
+    // A running call's ask that is tried again and again, and one that waits.
+    let lock = database.lock_project(payer.project).await?;
+    let running = open(ledger.admit_unlimited(ask(payer, 10, 100)).await?);
+    assert!(matches!(ledger.admit(ask(payer, 10, 100)).await, Err(LedgerError::Unavailable)));
+    for other in &others {
+        open(once_unlocked(&ledger, || ask(*other, 10, 100)).await?).finish(Ending::Fault, 502, None);
+    }
+    lock.release().await?;
+    running.finish(Ending::Complete, 200, None);
+    drop(ledger);
+    assert!(tasks.finish(BUDGET).await);
+    assert_eq!(database.ledger_faults().await?, Vec::<String>::new());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_lane_that_admits_nothing_puts_its_calls_back_after_a_crash() -> anyhow::Result<()> {
+    let (database, payer, ledger, tasks) = start("tokens_per_day = 1000").await?;
+    let call = open(ledger.admit(ask(payer, 10, 100)).await?);
+    database.store(RoleName::Edge)?.ledger_link().forget_calls(&[call.request()]).await?;
+    assert_eq!(database.tier_totals(payer.project).await?.open_rows, 0);
+    database.lose_ledger_epoch().await?;
+    until("the call to be back", async || Ok(database.tier_totals(payer.project).await?.day_tokens_held == 110))
+        .await?;
     call.finish(Ending::Fault, 502, None);
     drop(ledger);
     assert!(tasks.finish(BUDGET).await);

@@ -12,7 +12,8 @@ use super::message::{Message, json, read_admission, without_nul};
 use super::{Admission, Ask, LedgerEpoch, OpenCallRow, Settlement};
 use crate::{Store, StoreError};
 
-/// Longer than any ledger call takes with its lock timeout of 1 s; a connection that has gone silent is given up then.
+/// A connection that has gone silent is given up then. Locks are waited for 1 s each; a batch that takes longer in all, over
+/// many busy keys, has an unknown outcome as well, and is asked for again.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A connection of its own for ledger calls, made when it is first needed and made anew after it was lost. A call that is

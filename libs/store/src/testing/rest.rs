@@ -92,4 +92,15 @@ impl TestDatabase {
         pool.close().await;
         Ok(epoch)
     }
+
+    /// Does to the ledger's epoch what a crash of the server does.
+    ///
+    /// # Errors
+    /// When the server cannot be reached.
+    pub async fn lose_ledger_epoch(&self) -> anyhow::Result<()> {
+        let pool = self.superuser_pool().await?;
+        sqlx::raw_sql("TRUNCATE ledger_epoch").execute(&pool).await?;
+        pool.close().await;
+        Ok(())
+    }
 }

@@ -23,13 +23,7 @@ impl Fixture {
     /// What a crash does to a call whose admission was not durable yet: neither its row nor its hold is there.
     async fn lose_admission(&self, row: &OpenCallRow) -> anyhow::Result<()> {
         self.books.lock().await.link.forget_calls(&[row.ask.request]).await?;
-        self.crash().await
-    }
-
-    /// What a crash does to the table that tells of it.
-    async fn crash(&self) -> anyhow::Result<()> {
-        sqlx::raw_sql("TRUNCATE ledger_epoch").execute(&self.pool).await?;
-        Ok(())
+        self.database.lose_ledger_epoch().await
     }
 
     async fn register(&self, state: &str) -> anyhow::Result<InstanceId> {
