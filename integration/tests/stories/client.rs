@@ -1,6 +1,6 @@
 //! Calls of a program that uses the edge.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use reqwest::{Response, StatusCode};
 use serde_json::{Value, json};
@@ -13,15 +13,6 @@ const PATIENCE: Duration = Duration::from_secs(300);
 pub(crate) async fn chat(stack: &Stack, edge: usize, project: &Project, body: Value) -> anyhow::Result<Response> {
     let url = format!("{}/chat/completions", stack.edge_url(edge)?);
     Ok(stack.http.post(url).bearer_auth(&project.key).timeout(PATIENCE).json(&body).send().await?)
-}
-
-/// Waits for a minute that has time left, so that three calls fall into one window.
-pub(crate) async fn early_in_a_minute() -> anyhow::Result<()> {
-    testkit::until("the minute is young enough", || async {
-        let seconds = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs() % 60;
-        Ok(seconds < 45)
-    })
-    .await
 }
 
 /// The body of a chat with one user message.

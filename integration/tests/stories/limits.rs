@@ -10,7 +10,7 @@ use crate::client;
 async fn the_third_call_of_a_minute_is_denied_whichever_edge_it_goes_to() -> anyhow::Result<()> {
     let stack = Stack::builder().edges(2).start().await?;
     let project = stack.project("p", json!({ "limits": { "requests_per_minute": 2 } })).await?;
-    client::early_in_a_minute().await?;
+    testkit::early_in_a_minute().await?;
     let first = client::chat(&stack, 0, &project, client::ask("first")).await?;
     assert_eq!(first.status(), 200);
     assert_eq!(first.headers()["x-ratelimit-limit-requests"], "2");

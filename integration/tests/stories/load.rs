@@ -1,5 +1,6 @@
 //! Calls that go on whatever happens to the installation, and what the ledger must say of them afterwards.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use reqwest::RequestBuilder;
 use serde_json::{Value, json};
-use testkit::{ApiKey, DEADLINE, LoggedCall, ProjectId, Stack};
+use testkit::{ApiKey, LoggedCall, ProjectId, Stack};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use upstream::{Behaviour, Figures, Raw, Script};
@@ -283,14 +284,14 @@ async fn made(request: RequestBuilder, streamed: bool) -> End {
 /// Waits until the ledger is as it must be when no call is in flight; how long that took.
 pub(crate) async fn at_rest(stack: &Stack) -> anyhow::Result<Duration> {
     let began = Instant::now();
-    loop {
-        let faults = stack.database.ledger_faults().await?;
-        if faults.is_empty() {
-            return Ok(began.elapsed());
-        }
-        anyhow::ensure!(began.elapsed() < DEADLINE, "the ledger is not at rest: {faults:#?}");
-        tokio::time::sleep(PAUSE).await;
-    }
+    let faults = RefCell::new(Vec::new());
+    let rest = testkit::until("the ledger is at rest", || async {
+        faults.replace(stack.database.ledger_faults().await?);
+        Ok(faults.borrow().is_empty())
+    })
+    .await;
+    rest.with_context(|| format!("it is not: {:#?}", faults.take()))?;
+    Ok(began.elapsed())
 }
 
 /// The log by the calls' numbers, once the ledger is at rest: every call that the upstream saw has one row, every row has

@@ -21,7 +21,7 @@ async fn what_a_team_used_is_shown_by_any_edge_and_added_up_by_day() -> anyhow::
         let (status, _, body) = client::read(answer, "content-type").await?;
         anyhow::Ok((status, body))
     };
-    client::early_in_a_minute().await?;
+    testkit::early_in_a_minute().await?;
     let mut tokens = 0;
     for (edge, team) in [(0, "search"), (1, "support")] {
         let answer = tagged(edge, team).await?;

@@ -23,4 +23,4 @@ pub use standing::standing;
 pub use store::testing::{
     Cap, LedgerWatch, LogRow, LoggedCall, Meter, RoleName, TestDatabase, TierCap, TierTotals, UsageRow, WatchedCall,
 };
-pub use wait::{DEADLINE, eventually, until};
+pub use wait::{DEADLINE, early_in_a_minute, eventually, until};

@@ -1,7 +1,7 @@
 //! Waiting by condition. No test sleeps for a fixed time.
 
 use std::future::Future;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How long a condition may take before the test fails: generous, since it costs nothing when all is well.
 pub const DEADLINE: Duration = Duration::from_secs(60);
@@ -39,6 +39,18 @@ where
     eventually(what, || {
         let check = check();
         async move { Ok(check.await?.then_some(())) }
+    })
+    .await
+}
+
+/// Waits for a minute of UTC that has time left, so that calls made at once fall into one window.
+///
+/// # Errors
+/// When the clock is before 1970.
+pub async fn early_in_a_minute() -> anyhow::Result<()> {
+    until("a minute with time left", || async {
+        let seconds = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs() % 60;
+        Ok(seconds < 40)
     })
     .await
 }

@@ -7,10 +7,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use domain::{ApiKey, ApiKeyId};
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
-use testkit::until;
+use testkit::{early_in_a_minute, until};
 use upstream::{Behaviour, Figures, Wait};
 
-use crate::limits::early_in_a_minute;
 use crate::passages;
 use crate::world::{CHAT, Edge, Path, World, body_of, error_of, header, turn};
 

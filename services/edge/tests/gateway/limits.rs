@@ -2,8 +2,7 @@
 
 use reqwest::Response;
 use serde_json::{Value, json};
-use testkit::until;
-use time::OffsetDateTime;
+use testkit::{early_in_a_minute, until};
 use upstream::{Behaviour, Figures, Wait};
 
 use crate::passages;
@@ -11,11 +10,6 @@ use crate::world::{CHAT, Edge, World, body_of, error_of, header, turn};
 
 fn number(answer: &Response, name: &str) -> i64 {
     header(answer, name).unwrap_or_else(|| panic!("no {name}")).parse().unwrap()
-}
-
-/// Waits until the running minute has room for a test that must not cross its end.
-pub(crate) async fn early_in_a_minute() -> anyhow::Result<()> {
-    until("a minute with time left", async || Ok(OffsetDateTime::now_utc().second() < 40)).await
 }
 
 #[tokio::test]
