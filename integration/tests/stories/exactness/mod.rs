@@ -43,5 +43,6 @@ async fn no_budget_is_overspent_and_no_call_with_room_is_denied() -> anyhow::Res
     beside.finish().await?;
     scene.at_rest(&mut tally).await.map_err(|error| error.context(format!("at the end of {scale}: {tally}")))?;
     println!("exactness: {tally}");
+    tally.has_weight(&scale).map_err(|error| error.context(format!("{scale} has judged too little: {tally}")))?;
     scene.stop().await
 }

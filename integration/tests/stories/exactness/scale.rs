@@ -22,6 +22,11 @@ impl Scale {
         Ok(Self { rounds: number(ROUNDS)?.unwrap_or(FEW_ROUNDS), seed: number(SEED)?.unwrap_or_else(rand::random) })
     }
 
+    /// Whether it has the usual rounds at least.
+    pub(super) fn is_whole(&self) -> bool {
+        self.rounds >= FEW_ROUNDS
+    }
+
     /// An edge is killed every so many rounds.
     pub(super) fn kills_every(&self) -> usize {
         if self.rounds > FEW_ROUNDS { 20 } else { 8 }

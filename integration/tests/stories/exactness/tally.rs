@@ -3,6 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use super::plan::Plan;
+use super::scale::Scale;
+
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     pub(super) rounds: u64,
@@ -28,6 +31,20 @@ pub(super) struct Tally {
     pub(super) commits: i64,
     /// Calls of killed edges that have no log row yet, by number.
     pub(super) pending: BTreeSet<i64>,
+}
+
+impl Tally {
+    /// Fails if the run, however well it went, has judged too little to say anything. What a few rounds meet is chance.
+    pub(super) fn has_weight(&self, scale: &Scale) -> anyhow::Result<()> {
+        let kills = (0..scale.rounds).filter(|round| Plan::of_round(scale, *round).kill.is_some()).count();
+        anyhow::ensure!(self.kills == kills as u64, "{kills} kills were planned");
+        if scale.is_whole() {
+            anyhow::ensure!(self.exact > 0, "no round was judged to the call");
+            anyhow::ensure!(!self.denied.is_empty(), "nothing was denied");
+            anyhow::ensure!(self.disturbed < self.steps, "most steps were not judged");
+        }
+        Ok(())
+    }
 }
 
 impl fmt::Display for Tally {
