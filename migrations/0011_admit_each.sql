@@ -170,6 +170,12 @@ BEGIN
       FROM find_refusals(p_project_ids, p_key_ids, v_now) r WHERE r.refusal IS NOT NULL;
 
     -- What the whole batch asks of each tier. A tier with room for all of it need not be looked at request by request.
+    -- Whole from the start: an array begins at the first element that it is given, and unnest would hand the rows of calls
+    -- that are admitted to those before them that are not.
+    v_held_tokens := array_fill(NULL::bigint, ARRAY[v_requests]);
+    v_held_costs := v_held_tokens; v_outputs := v_held_tokens;
+    v_project_at := array_fill(NULL::integer, ARRAY[v_requests]);
+    v_key_at := v_project_at;
     v_calls := array_fill(0::bigint, ARRAY[v_tiers]);
     v_tokens := v_calls; v_cost := v_calls; v_own_tokens := v_calls; v_own_cost := v_calls;
     FOR i IN 1 .. v_requests LOOP

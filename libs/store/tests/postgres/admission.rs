@@ -5,6 +5,7 @@ use sqlx::{Acquire, PgPool};
 use store::ledger::{Admission, Ask, Denial, Entry};
 use store::testing::{RoleName, TestDatabase};
 use tokio::sync::Mutex;
+use uuid::Uuid;
 
 use crate::books::Books;
 
@@ -153,6 +154,25 @@ async fn a_large_denied_ask_leaves_room_for_small_ones_behind_it() -> anyhow::Re
     assert_eq!(denial(&answers[0]).code, "budget_daily");
     let answers = fixture.admit(&[Ask { min_output: 6, ..fixture.ask(None, 30, 6) }]).await?;
     assert_eq!(granted(&answers[0]), 6);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_call_behind_a_denied_one_has_its_own_row() -> anyhow::Result<()> {
+    let fixture = fixture("tokens_per_day = 100").await?;
+    let other = fixture.database.insert_project("other", "tokens_per_day = 1000").await?;
+    let (key, _) = fixture.database.insert_project_key(other).await?;
+    let large = fixture.ask(None, 5000, 64);
+    let small = Ask { project: other, key: Some(key), ..fixture.ask(None, 36, 64) };
+    let answers = fixture.admit(&[large.clone(), small.clone(), large.clone()]).await?;
+    assert_eq!((denial(&answers[0]).code.as_str(), granted(&answers[1])), ("budget_daily", 64));
+    let open: Vec<(Uuid, i64, i64, i64)> =
+        sqlx::query_as("SELECT request_id, project_id, held_tokens, output_tokens FROM requests_open")
+            .fetch_all(&fixture.pool)
+            .await?;
+    assert_eq!(open, [(small.request.0, other.0, 100, 64)]);
+    assert_eq!(fixture.settle(small.request, 90, 0).await?, [small.request]);
+    assert_eq!(fixture.database.ledger_faults().await?, Vec::<String>::new());
     Ok(())
 }
 
