@@ -46,11 +46,10 @@ impl Delivered {
     }
 
     fn add(&mut self, text: &str) {
-        if self.chars_beyond == 0 && self.text.len() + text.len() <= MAX_KEPT_BYTES {
-            self.text.push_str(text);
-        } else {
-            self.chars_beyond += text.chars().count() as u64;
-        }
+        let room = if self.chars_beyond == 0 { MAX_KEPT_BYTES.saturating_sub(self.text.len()) } else { 0 };
+        let (kept, beyond) = text.split_at(text.floor_char_boundary(room));
+        self.text.push_str(kept);
+        self.chars_beyond += beyond.chars().count() as u64;
     }
 
     /// Adds what a `message` or `delta` says.

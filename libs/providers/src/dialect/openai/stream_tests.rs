@@ -38,6 +38,18 @@ fn stream(events: &[&str], end: &str) -> String {
 }
 
 #[test]
+fn a_piece_that_is_larger_than_what_is_kept_is_kept_in_part() {
+    let word = "h\u{e9}llo ";
+    let long = word.repeat(MAX_KEPT_BYTES / 4);
+    let event = WORD.replace(r"h\u00e9llo", &long);
+    let (_, outcome) = pass(&stream(&[&event, WORD, STOP, "[DONE]"], "\n"), false);
+    let kept = outcome.delivered.text();
+    assert!(long.starts_with(kept) && MAX_KEPT_BYTES - kept.len() < 4, "{}", kept.len());
+    let all = long.chars().count() + 5;
+    assert_eq!(kept.chars().count() as u64 + outcome.delivered.chars_beyond(), all as u64);
+}
+
+#[test]
 fn a_stream_without_splices_is_copied() {
     let text = format!(": hello\n\n{}", stream(&[ROLE, WORD, STOP, USAGE, "[DONE]"], "\n")).replace("real", "asked");
     let (out, outcome) = pass(&text, false);
@@ -161,8 +173,8 @@ fn delivered_text_includes_tools_and_reasoning_and_is_kept_to_a_bound() {
     assert_eq!(outcome.delivered.text(), "hmnof{}");
     let long = format!(r#"{{"choices":[{{"delta":{{"content":"{}"}}}}]}}"#, "é".repeat(100 * 1024));
     let (_, outcome) = pass(&stream(&[&long, &long, "[DONE]"], "\n"), false);
-    assert_eq!(outcome.delivered.text().len(), 200 * 1024);
-    assert_eq!(outcome.delivered.chars_beyond(), 100 * 1024);
+    assert_eq!(outcome.delivered.text().len(), 256 * 1024);
+    assert_eq!(outcome.delivered.chars_beyond(), 72 * 1024);
 }
 
 fn bounded(tokens: u64, tells_usage: bool) -> StreamTap {
