@@ -1,17 +1,21 @@
-//! Denials that are not said yet: calls that have ended here may still hold what is missing. What they hold is given back
-//! first, so that nobody is denied for a call whose end its client has seen.
+//! Denials that are not said yet: calls that have ended may still hold what is missing. What those of this process hold is
+//! given back first, and those of others get a moment for it, so that nobody is denied for a call whose end its client has
+//! seen.
 
 use std::time::Duration;
 
 use store::ledger::Denial;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::lane::Waiting;
 use crate::writer::{Payer, Wanted};
 
 /// How long a denial waits for the settlements that were under way.
 const SETTLED_WITHIN: Duration = Duration::from_secs(1);
+
+/// How long other processes get to settle what has ended there.
+const MOMENT: Duration = Duration::from_millis(20);
 
 /// A denial, and whom it is for.
 pub(crate) struct Denied {
@@ -69,5 +73,36 @@ impl Unsaid {
         let denied = self.asked.take().map(|asked| asked.denied).unwrap_or_default();
         let settled = settled.into_iter().chain(std::iter::repeat(false));
         denied.into_iter().zip(settled).collect()
+    }
+}
+
+/// Denials of a lane that are asked for a last time.
+#[derive(Default)]
+pub(crate) struct LastTries {
+    denied: Vec<Denied>,
+    due_at: Option<Instant>,
+}
+
+impl LastTries {
+    pub(crate) fn push(&mut self, denied: Denied) {
+        self.denied.push(denied);
+        self.due_at.get_or_insert_with(|| Instant::now() + MOMENT);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.denied.is_empty()
+    }
+
+    /// Waits until some are due; for ever where there are none.
+    pub(crate) async fn due(&self) {
+        match self.due_at {
+            Some(due_at) => sleep_until(due_at).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    pub(crate) fn take(&mut self) -> Vec<Denied> {
+        self.due_at = None;
+        std::mem::take(&mut self.denied)
     }
 }

@@ -13,7 +13,7 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
 use crate::call::{Ending, Handed, OpenCall, Overruling, Verdict};
-use crate::denied::{Denied, Unsaid};
+use crate::denied::{Denied, LastTries, Unsaid};
 use crate::error::LedgerError;
 use crate::live::LiveCalls;
 use crate::parked::Parked;
@@ -93,6 +93,7 @@ pub(crate) struct Lane {
     parked: Parked<Waiting>,
     locked: HashMap<ProjectId, Instant>,
     unsaid: Unsaid,
+    last_tries: LastTries,
 }
 
 impl Lane {
@@ -112,6 +113,7 @@ impl Lane {
             parked: Parked::new(),
             locked: HashMap::new(),
             unsaid: Unsaid::new(wanted),
+            last_tries: LastTries::default(),
         }
     }
 
@@ -121,7 +123,12 @@ impl Lane {
     /// answer that nobody takes, and the call in it is settled.
     pub(crate) async fn run(mut self, mut inbox: mpsc::Receiver<Waiting>) {
         let mut open = true;
-        while open || !self.unsent.is_empty() || !self.parked.is_empty() || !self.unsaid.is_empty() {
+        while open
+            || !self.unsent.is_empty()
+            || !self.parked.is_empty()
+            || !self.unsaid.is_empty()
+            || !self.last_tries.is_empty()
+        {
             let due = self.due.unwrap_or_else(Instant::now);
             tokio::select! {
                 received = inbox.recv_many(&mut self.unsent, BATCH), if open => open = received > 0,
@@ -132,7 +139,11 @@ impl Lane {
                     continue;
                 }
                 known = self.unsaid.known() => {
-                    self.say(known).await;
+                    self.ask_again(known).await;
+                    continue;
+                }
+                () = self.last_tries.due() => {
+                    self.say().await;
                     continue;
                 }
                 Ok(()) = self.seen_epoch.changed() => {
@@ -181,23 +192,38 @@ impl Lane {
         self.epoch = self.link.reassert(self.standing.id(), &rows).await.ok();
     }
 
-    /// Says denials, unless something was given back in the meantime: then those are asked for once more.
-    async fn say(&mut self, known: Vec<(Denied, bool)>) {
-        let (again, stand): (Vec<_>, Vec<_>) = known.into_iter().partition(|(_, is_given_back)| *is_given_back);
-        for (denied, _) in stand {
-            self.answer(denied.waiting, Admission::Denied(denied.denial));
+    /// Asks once more for what was denied before calls of the same project or key were settled here. What is still denied
+    /// is kept for a last try.
+    async fn ask_again(&mut self, known: Vec<(Denied, bool)>) {
+        let (again, rest): (Vec<_>, Vec<_>) = known.into_iter().partition(|(_, is_given_back)| *is_given_back);
+        rest.into_iter().for_each(|(denied, _)| self.last_tries.push(denied));
+        for (denied, admission) in self.asked_again(again.into_iter().map(|(denied, _)| denied).collect()).await {
+            match admission {
+                Admission::Denied(denial) if denial.held > 0 => self.last_tries.push(Denied { denial, ..denied }),
+                admission => self.answer(denied.waiting, admission),
+            }
         }
-        let (batch, denials): (Vec<_>, Vec<_>) =
-            again.into_iter().map(|(denied, _)| (denied.waiting, denied.denial)).unzip();
-        if batch.is_empty() {
-            return;
+    }
+
+    /// Asks a last time for what was denied, and says what comes of it.
+    async fn say(&mut self) {
+        let denied = self.last_tries.take();
+        for (denied, admission) in self.asked_again(denied).await {
+            self.answer(denied.waiting, admission);
         }
-        // If the database has gone away since, the denials stand.
-        let answers = self.ask(&batch).await;
-        let answers = answers.unwrap_or_else(|_| denials.into_iter().map(Admission::Denied).collect());
-        for (waiting, admission) in batch.into_iter().zip(answers) {
-            self.answer(waiting, admission);
+    }
+
+    /// Asks anew for what was denied. If the database has gone away since, the denials stand.
+    async fn asked_again(&mut self, mut denied: Vec<Denied>) -> Vec<(Denied, Admission)> {
+        denied.retain(|denied| denied.waiting.is_wanted());
+        if denied.is_empty() {
+            return Vec::new();
         }
+        let asks: Vec<&Waiting> = denied.iter().map(|denied| &denied.waiting).collect();
+        let answers = self.ask(&asks).await;
+        let answers =
+            answers.unwrap_or_else(|_| denied.iter().map(|it| Admission::Denied(it.denial.clone())).collect());
+        denied.into_iter().zip(answers).collect()
     }
 
     /// Admits a batch; one that fails by its values is halved until the one at fault is alone.
@@ -205,7 +231,8 @@ impl Lane {
         let mut batches = vec![batch];
         while let Some(mut batch) = batches.pop() {
             let since = Instant::now();
-            match self.ask(&batch).await {
+            let outcome = self.ask(&batch.iter().collect::<Vec<_>>()).await;
+            match outcome {
                 Ok(admissions) => {
                     for (waiting, admission) in batch.into_iter().zip(admissions) {
                         match admission {
@@ -244,7 +271,7 @@ impl Lane {
         }
     }
 
-    async fn ask(&mut self, batch: &[Waiting]) -> Result<Vec<Admission>, StoreError> {
+    async fn ask(&mut self, batch: &[&Waiting]) -> Result<Vec<Admission>, StoreError> {
         self.pulse.works();
         let outcome = self.send(batch).await;
         let is_away =
@@ -254,10 +281,10 @@ impl Lane {
     }
 
     /// Sends a batch, once more if its outcome is unknown.
-    async fn send(&mut self, batch: &[Waiting]) -> Result<Vec<Admission>, StoreError> {
+    async fn send(&mut self, batch: &[&Waiting]) -> Result<Vec<Admission>, StoreError> {
         let asks: Vec<&Ask> = batch.iter().map(|waiting| &*waiting.ask).collect();
         let mut tried = false;
-        let mut again = batch.iter().any(Waiting::is_again);
+        let mut again = batch.iter().any(|waiting| waiting.is_again());
         let mut new_starts = 0;
         loop {
             let instance = self.standing.id();

@@ -5,10 +5,9 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use domain::{ApiKeyId, InstanceId, NanoUsd, Price, PriceSnapshot, ProjectId, RequestId};
+use domain::{ApiKeyId, NanoUsd, Price, PriceSnapshot, ProjectId, RequestId};
 use ledger::{Ending, Ledger, LedgerError, LedgerTasks, Outcome, PriceSource, Usage};
 use store::Store;
-use store::instances::NewInstance;
 use store::ledger::Ask;
 use testkit::{DatabaseProxy, RoleName, TestDatabase, until};
 
@@ -24,8 +23,8 @@ async fn start(limits: &str) -> anyhow::Result<(TestDatabase, Payer, Ledger, Led
     let database = testkit::database().await?;
     let project = database.insert_project("p", limits).await?;
     let (key, _) = database.insert_project_key(project).await?;
-    let standing = testkit::standing(InstanceId::new());
-    let (ledger, tasks) = Ledger::start(&database.store(RoleName::Edge)?, &standing, Duration::from_secs(60));
+    let store = database.store(RoleName::Edge)?;
+    let (ledger, tasks) = Ledger::start(&store, &testkit::standing(&store).await?, Duration::from_secs(60));
     Ok((database, Payer { project, key }, ledger, tasks))
 }
 
@@ -374,20 +373,8 @@ async fn start_behind_a_proxy() -> anyhow::Result<(TestDatabase, DatabaseProxy, 
     let proxy = DatabaseProxy::to(&database).await?;
     let mut config = database.config(RoleName::Edge);
     config.url = proxy.url(&database, RoleName::Edge)?.into();
-    let (store, id) = (Store::new(&config, "test")?, InstanceId::new());
-    // Calls of a process that nobody knows would be given up.
-    let new = NewInstance {
-        id,
-        service: "edge".to_owned(),
-        owner: "o".to_owned(),
-        host: "h".to_owned(),
-        version: "1".to_owned(),
-        schema_version: 1,
-        addresses: serde_json::json!({}),
-        key_ids: Vec::new(),
-    };
-    store.register_instance(&new).await?;
-    let (ledger, tasks) = Ledger::start(&store, &testkit::standing(id), Duration::from_secs(60));
+    let store = Store::new(&config, "test")?;
+    let (ledger, tasks) = Ledger::start(&store, &testkit::standing(&store).await?, Duration::from_secs(60));
     Ok((database, proxy, Payer { project, key }, ledger, tasks))
 }
 

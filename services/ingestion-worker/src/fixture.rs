@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::{DocumentId, InstanceId, ProjectId, Secret, StoreId};
+use domain::{DocumentId, ProjectId, Secret, StoreId};
 use extract::protocol::SandboxPolicy;
 use ledger::{Ledger, LedgerTasks};
 use providers::{AddressPolicy, HttpOptions, Providers};
@@ -37,8 +37,7 @@ impl Fixture {
         let documents = database.insert_document_store(project, embedding, width).await?;
         let document = database.insert_document(documents, "a.txt").await?;
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let (ledger, ledger_tasks) =
-            Ledger::start(&store, &testkit::standing(InstanceId::new()), Duration::from_secs(60));
+        let (ledger, ledger_tasks) = Ledger::start(&store, &testkit::standing(&store).await?, Duration::from_secs(60));
         let addresses = AddressPolicy::new(true, []);
         let workshop = Arc::new(Workshop {
             store: store.clone(),

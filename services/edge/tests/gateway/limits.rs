@@ -48,8 +48,10 @@ async fn the_third_call_of_a_minute_is_denied_on_every_edge_streamed_or_not() ->
 #[tokio::test]
 async fn a_client_that_calls_one_after_the_other_is_never_denied_for_the_call_before() -> anyhow::Result<()> {
     let world = World::with("concurrent_requests = 1").await?;
-    let edge = world.edge().await?;
-    for call in 0..60 {
+    let edges = [world.edge().await?, world.edge().await?];
+    for call in 0..80 {
+        // Now and then the other edge, whole or streamed.
+        let edge = &edges[call / 3 % 2];
         let mut answer = edge.chat(json!({ "stream": call % 2 == 1 })).send().await?;
         assert_eq!(answer.status(), 200, "call {call}");
         // The last event is the end for most clients, whether or not the body has ended.
@@ -60,7 +62,10 @@ async fn a_client_that_calls_one_after_the_other_is_never_denied_for_the_call_be
             text.push_str(std::str::from_utf8(&chunk)?);
         }
     }
-    edge.stop().await
+    for edge in edges {
+        edge.stop().await?;
+    }
+    Ok(())
 }
 
 #[tokio::test]
