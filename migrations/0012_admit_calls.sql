@@ -102,7 +102,9 @@ BEGIN
                     SELECT 2::smallint, id, time_zone, requests_per_minute, tokens_per_minute, tokens_per_day,
                            tokens_per_month, cost_per_day, cost_per_month, concurrent_requests
                       FROM api_keys WHERE id = v_key AND kind = 'gateway') d
-                   JOIN tier_state s ON s.tier = d.tier AND s.id = d.id
+                   -- The newest generation first: behind it lie those that an old snapshot still keeps.
+                   CROSS JOIN LATERAL (SELECT * FROM tier_state WHERE tier = d.tier AND id = d.id
+                                        ORDER BY generation DESC LIMIT 1) s
              WHERE s.updates < 500 AND s.minute_start >= date_trunc('minute', v_now, 'UTC')
                AND s.day_start >= date_trunc('day', v_now, d.time_zone)
                AND s.month_start >= date_trunc('month', v_now, d.time_zone)
