@@ -2,6 +2,7 @@
 //! given back first, and those of others get a moment for it, so that nobody is denied for a call whose end its client has
 //! seen.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use store::ledger::Denial;
@@ -76,17 +77,15 @@ impl Unsaid {
     }
 }
 
-/// Denials of a lane that are asked for a last time.
+/// Denials of a lane that are asked for a last time, each a moment after the try before.
 #[derive(Default)]
 pub(crate) struct LastTries {
-    denied: Vec<Denied>,
-    due_at: Option<Instant>,
+    denied: VecDeque<(Instant, Denied)>,
 }
 
 impl LastTries {
     pub(crate) fn push(&mut self, denied: Denied) {
-        self.denied.push(denied);
-        self.due_at.get_or_insert_with(|| Instant::now() + MOMENT);
+        self.denied.push_back((Instant::now() + MOMENT, denied));
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -95,14 +94,16 @@ impl LastTries {
 
     /// Waits until some are due; for ever where there are none.
     pub(crate) async fn due(&self) {
-        match self.due_at {
-            Some(due_at) => sleep_until(due_at).await,
+        match self.denied.front() {
+            Some((due_at, _)) => sleep_until(*due_at).await,
             None => std::future::pending().await,
         }
     }
 
+    /// Takes those that are due.
     pub(crate) fn take(&mut self) -> Vec<Denied> {
-        self.due_at = None;
-        std::mem::take(&mut self.denied)
+        let now = Instant::now();
+        let due = self.denied.iter().take_while(|(due_at, _)| *due_at <= now).count();
+        self.denied.drain(..due).map(|(_, denied)| denied).collect()
     }
 }

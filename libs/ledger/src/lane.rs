@@ -16,7 +16,7 @@ use crate::call::{Ending, Handed, OpenCall, Overruling, Verdict};
 use crate::denied::{Denied, LastTries, Unsaid};
 use crate::error::LedgerError;
 use crate::live::LiveCalls;
-use crate::parked::Parked;
+use crate::parked::{Parked, by_project};
 use crate::pulse::Pulse;
 use crate::service::Outcome;
 use crate::writer::Wanted;
@@ -216,13 +216,14 @@ impl Lane {
     /// Asks anew for what was denied. If the database has gone away since, the denials stand.
     async fn asked_again(&mut self, mut denied: Vec<Denied>) -> Vec<(Denied, Admission)> {
         denied.retain(|denied| denied.waiting.is_wanted());
-        if denied.is_empty() {
-            return Vec::new();
+        let mut answers = Vec::with_capacity(denied.len());
+        for part in denied.chunks(BATCH) {
+            let asks: Vec<&Waiting> = part.iter().map(|denied| &denied.waiting).collect();
+            match self.ask(&asks).await {
+                Ok(admissions) => answers.extend(admissions),
+                Err(_) => answers.extend(part.iter().map(|denied| Admission::Denied(denied.denial.clone()))),
+            }
         }
-        let asks: Vec<&Waiting> = denied.iter().map(|denied| &denied.waiting).collect();
-        let answers = self.ask(&asks).await;
-        let answers =
-            answers.unwrap_or_else(|_| denied.iter().map(|it| Admission::Denied(it.denial.clone())).collect());
         denied.into_iter().zip(answers).collect()
     }
 
@@ -245,7 +246,7 @@ impl Lane {
                 }
                 // Somebody has locked a project or a key: its calls fail without the others.
                 Err(StoreError::Conflict) => {
-                    let mut parts = by_project(batch);
+                    let mut parts = by_project(batch, |waiting| waiting.ask.project);
                     if parts.len() > 1 {
                         batches.extend(parts.into_values());
                     } else if let Some((project, batch)) = parts.drain().next() {
@@ -377,14 +378,6 @@ impl Lane {
             }
         }
     }
-}
-
-fn by_project(batch: Vec<Waiting>) -> HashMap<ProjectId, Vec<Waiting>> {
-    let mut parts: HashMap<ProjectId, Vec<Waiting>> = HashMap::new();
-    for waiting in batch {
-        parts.entry(waiting.ask.project).or_default().push(waiting);
-    }
-    parts
 }
 
 /// The call as what will be left of it when its own words cannot be written.

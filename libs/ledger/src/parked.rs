@@ -1,6 +1,6 @@
 //! What waits until somebody gives a project back that is locked, or the database is there again.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use domain::ProjectId;
@@ -65,6 +65,15 @@ impl<T> Parked<T> {
         self.retry_at = (!self.projects.is_empty()).then(Instant::now);
         work
     }
+}
+
+/// Parts a batch by the project of each piece of work.
+pub(crate) fn by_project<T>(batch: Vec<T>, project: impl Fn(&T) -> ProjectId) -> HashMap<ProjectId, Vec<T>> {
+    let mut parts: HashMap<ProjectId, Vec<T>> = HashMap::new();
+    for work in batch {
+        parts.entry(project(&work)).or_default().push(work);
+    }
+    parts
 }
 
 #[cfg(test)]

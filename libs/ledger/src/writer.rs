@@ -1,6 +1,6 @@
 //! The settlement writer: takes finished calls off the request path and does not forget one before it is durable.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::call::{Handed, Verdict};
 use crate::lane::BARE;
 use crate::live::LiveCalls;
-use crate::parked::Parked;
+use crate::parked::{Parked, by_project};
 
 /// Calls that may be open or unsettled at once in one process; admission waits beyond it.
 pub(crate) const CAPACITY: usize = 8192;
@@ -36,7 +36,7 @@ const FLUSH_AFTER: Duration = Duration::from_millis(10);
 const UNFLUSHED: usize = 1024;
 
 /// Whose tiers a call counts in.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy)]
 pub(crate) struct Payer {
     pub(crate) project: ProjectId,
     pub(crate) key: Option<ApiKeyId>,
@@ -244,7 +244,7 @@ impl Writer {
                     }
                     // Somebody has locked a project or a key: its calls wait without the others.
                     Err(StoreError::Conflict) => {
-                        let mut parts = by_project(batch);
+                        let mut parts = by_project(batch, |settlement| settlement.call.ask.project);
                         if parts.len() > 1 {
                             batches.extend(parts.into_values());
                         } else if let Some((project, batch)) = parts.drain().next() {
@@ -290,6 +290,7 @@ impl Writer {
             }
         }
     }
+
     /// Remembers whose calls were settled, and when.
     fn note(&mut self, batch: &[Settlement]) {
         let now = Instant::now();
@@ -298,14 +299,6 @@ impl Writer {
         let beyond = self.settled.len().saturating_sub(CAPACITY);
         self.settled.drain(..beyond);
     }
-}
-
-fn by_project(batch: Vec<Settlement>) -> HashMap<ProjectId, Vec<Settlement>> {
-    let mut parts: HashMap<ProjectId, Vec<Settlement>> = HashMap::new();
-    for settlement in batch {
-        parts.entry(settlement.call.ask.project).or_default().push(settlement);
-    }
-    parts
 }
 
 /// Looks whether it is known what the call of a settlement holds.
