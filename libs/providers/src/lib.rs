@@ -9,10 +9,12 @@
 //! provider says in an error is scrubbed of credentials before anyone sees it. There is one folder per dialect under
 //! `dialect`; same-dialect answers are never parsed and written again.
 
+mod breaker;
 mod client;
 mod connection;
 mod dialect;
 mod error;
+mod fallback;
 mod http;
 mod json;
 mod retry;
@@ -21,6 +23,7 @@ mod sse;
 mod ssrf;
 mod usage;
 
+pub use breaker::{BreakerState, Breakers, Pass};
 pub use client::{Answer, ChatCall, ChatStream, EmbeddingsCall, Providers};
 pub use connection::{BaseUrlError, Connection, validate_base_url};
 pub use dialect::openai::{
@@ -29,6 +32,7 @@ pub use dialect::openai::{
     Vectors, check_body, default_placement,
 };
 pub use error::{Charge, UpstreamError, Waited, Words};
+pub use fallback::order;
 pub use http::{ClientError, HttpOptions, MAX_ANSWER_BYTES};
 pub use retry::{Attempts, MAX_ATTEMPTS};
 pub use scrub::{MAX_MESSAGE_CHARS, scrub};
