@@ -78,7 +78,7 @@ pub fn validate_base_url(text: &str, provider: ProviderType, policy: &AddressPol
     if url.query().is_some() || url.fragment().is_some() {
         return Err(BaseUrlError::Query);
     }
-    policy.check_literal(&url)?;
+    policy.check_url(&url)?;
     let path = url.path().trim_end_matches('/').to_owned();
     match provider {
         ProviderType::OpenAi if path.is_empty() => url.set_path("/v1"),
@@ -119,6 +119,7 @@ mod tests {
             ("https://host.example/#a", BaseUrlError::Query),
             ("http://127.1:8080/v1", BaseUrlError::Refused(AddressRefused)),
             ("http://[::ffff:10.0.0.1]/v1", BaseUrlError::Refused(AddressRefused)),
+            ("https://api.localhost./v1", BaseUrlError::Refused(AddressRefused)),
         ] {
             assert_eq!(check(text, ProviderType::CustomOpenAi), Err(reason), "{text}");
         }

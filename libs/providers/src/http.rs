@@ -7,15 +7,14 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
-use reqwest::redirect::{Attempt, Policy};
-use reqwest::{Client, Response};
+use reqwest::redirect::{Action, Attempt, Policy};
+use reqwest::{Client, ClientBuilder, Response};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::time::{Instant, timeout_at};
-use url::Url;
 
 use crate::connection::Connection;
 use crate::error::{UpstreamError, Waited};
-use crate::ssrf::{AddressPolicy, AddressRefused, GuardedResolver};
+use crate::ssrf::{AddressPolicy, AddressRefused, GuardedResolver, Lookup, may_follow};
 
 /// The largest JSON answer, in bytes.
 pub const MAX_ANSWER_BYTES: u64 = 32 * 1024 * 1024;
@@ -23,7 +22,6 @@ pub const MAX_ANSWER_BYTES: u64 = 32 * 1024 * 1024;
 const MAX_ERROR_BYTES: u64 = 1024 * 1024;
 /// How long an error answer's words are waited for once its status is known.
 const ERROR_BODY_WAIT: Duration = Duration::from_secs(5);
-const MAX_REDIRECTS: usize = 3;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 const POOL_IDLE: Duration = Duration::from_secs(90);
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
@@ -75,18 +73,13 @@ pub(crate) struct HttpClient {
 
 impl HttpClient {
     pub(crate) fn new(options: HttpOptions) -> Result<Self, ClientError> {
+        Self::with_lookup(options, Lookup::System)
+    }
+
+    pub(crate) fn with_lookup(options: HttpOptions, lookup: Lookup) -> Result<Self, ClientError> {
         let addresses = Arc::new(options.addresses.clone());
-        let client = Client::builder()
-            .tls_backend_preconfigured(tls()?)
-            .dns_resolver(Arc::new(GuardedResolver { policy: Arc::clone(&addresses) }))
+        let client = guarded(&addresses, lookup)?
             .redirect(Policy::custom(redirect))
-            .referer(false)
-            .no_proxy()
-            .user_agent(concat!("ragmux/", env!("CARGO_PKG_VERSION")))
-            .connect_timeout(CONNECT_TIMEOUT)
-            .pool_idle_timeout(POOL_IDLE)
-            .tcp_nodelay(true)
-            .tcp_keepalive(KEEP_ALIVE)
             .http2_keep_alive_interval(KEEP_ALIVE)
             .build()?;
         Ok(Self { client, addresses, options })
@@ -106,7 +99,7 @@ impl HttpClient {
         deadline: Instant,
     ) -> Result<Response, UpstreamError> {
         let url = connection.endpoint(path);
-        self.addresses.check_literal(&url).map_err(UpstreamError::Refused)?;
+        self.addresses.check_url(&url).map_err(UpstreamError::Refused)?;
         let mut request = self
             .client
             .post(url)
@@ -174,34 +167,56 @@ fn tls() -> Result<ClientConfig, rustls::Error> {
     Ok(config)
 }
 
-/// Follows a redirect only to the same host over TLS, and only one that repeats the request as it was.
-fn redirect(attempt: Attempt<'_>) -> reqwest::redirect::Action {
-    let same_host = attempt.previous().first().is_some_and(|first| first.host() == attempt.url().host());
+/// A client that dials nothing but what `addresses` lets through, and that no environment variable sends elsewhere.
+pub(crate) fn guarded(addresses: &Arc<AddressPolicy>, lookup: Lookup) -> Result<ClientBuilder, ClientError> {
+    Ok(Client::builder()
+        .tls_backend_preconfigured(tls()?)
+        .dns_resolver(Arc::new(GuardedResolver { policy: Arc::clone(addresses), lookup }))
+        .referer(false)
+        .no_proxy()
+        .user_agent(concat!("ragmux/", env!("CARGO_PKG_VERSION")))
+        .connect_timeout(CONNECT_TIMEOUT)
+        .pool_idle_timeout(POOL_IDLE)
+        .tcp_nodelay(true)
+        .tcp_keepalive(KEEP_ALIVE))
+}
+
+/// Follows only a redirect that repeats the request as it was.
+fn redirect(attempt: Attempt<'_>) -> Action {
+    let previous = attempt.previous();
     let repeats = matches!(attempt.status().as_u16(), 307 | 308);
-    if attempt.previous().len() <= MAX_REDIRECTS && same_host && repeats && is_tls(attempt.url()) {
+    if repeats && previous.first().is_some_and(|first| may_follow(first, previous.len(), attempt.url())) {
         attempt.follow()
     } else {
         attempt.stop()
     }
 }
 
-fn is_tls(url: &Url) -> bool {
-    url.scheme() == "https"
-}
-
 pub(crate) fn is_encoded(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_ENCODING).is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity"))
 }
 
-fn from_transport(error: reqwest::Error) -> UpstreamError {
-    let mut source: Option<&(dyn StdError + 'static)> = Some(&error);
+/// The refusal that a transport error comes from, if it does.
+pub(crate) fn refused_address(error: &reqwest::Error) -> Option<&AddressRefused> {
+    let mut source: Option<&(dyn StdError + 'static)> = Some(error);
     while let Some(cause) = source {
         if let Some(refused) = cause.downcast_ref::<AddressRefused>() {
-            return UpstreamError::Refused(refused.clone());
+            return Some(refused);
         }
         source = cause.source();
+    }
+    None
+}
+
+fn from_transport(error: reqwest::Error) -> UpstreamError {
+    if let Some(refused) = refused_address(&error) {
+        return UpstreamError::Refused(refused.clone());
     }
     // The URL is configuration, and errors end up in logs.
     let error = error.without_url();
     if error.is_connect() { UpstreamError::Connect(error) } else { UpstreamError::Lost(error) }
 }
+
+#[cfg(test)]
+#[path = "http_tests.rs"]
+mod tests;

@@ -21,6 +21,8 @@ mod retry;
 mod scrub;
 mod sse;
 mod ssrf;
+#[cfg(test)]
+mod test_server;
 mod usage;
 
 pub use breaker::{BreakerState, Breakers, Pass};

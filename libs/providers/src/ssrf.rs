@@ -12,7 +12,7 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::{Host, Url};
 
 /// Ranges that are not the public internet (IANA special-purpose address registries, RFC 6890 and its updates).
-const REFUSED_V4: [([u8; 4], u32); 17] = [
+const REFUSED_V4: [([u8; 4], u32); 18] = [
     ([0, 0, 0, 0], 8),       // this network, unspecified
     ([10, 0, 0, 0], 8),      // private
     ([100, 64, 0, 0], 10),   // carrier-grade NAT
@@ -25,6 +25,7 @@ const REFUSED_V4: [([u8; 4], u32); 17] = [
     ([192, 52, 193, 0], 24), // AMT
     ([192, 88, 99, 0], 24),  // 6to4 relays
     ([192, 168, 0, 0], 16),  // private
+    ([192, 175, 48, 0], 24), // AS112
     ([198, 18, 0, 0], 15),   // benchmarks
     ([198, 51, 100, 0], 24), // documentation
     ([203, 0, 113, 0], 24),  // documentation
@@ -32,21 +33,18 @@ const REFUSED_V4: [([u8; 4], u32); 17] = [
     ([240, 0, 0, 0], 4),     // reserved, broadcast
 ];
 
-const REFUSED_V6: [([u16; 8], u32); 14] = [
-    ([0, 0, 0, 0, 0, 0, 0, 0], 96),          // unspecified, loopback, v4-compatible
-    ([0, 0, 0, 0, 0, 0xffff, 0, 0], 96),     // v4-mapped
-    ([0, 0, 0, 0, 0xffff, 0, 0, 0], 96),     // v4-translated
-    ([0x64, 0xff9b, 0, 0, 0, 0, 0, 0], 96),  // NAT64
-    ([0x64, 0xff9b, 1, 0, 0, 0, 0, 0], 48),  // local NAT64
-    ([0x100, 0, 0, 0, 0, 0, 0, 0], 64),      // discard
-    ([0x2001, 0, 0, 0, 0, 0, 0, 0], 23),     // protocol assignments, Teredo, benchmarks
+/// Global unicast: the only part of IPv6 in which public addresses are given out (RFC 4291, 2.4; IANA IPv6 address
+/// space). All the rest is refused, with it loopback, v4-mapped and v4-compatible addresses, both NAT64 prefixes, unique
+/// local, link-local and multicast addresses, and segment routing.
+const UNICAST_V6: ([u16; 8], u32) = ([0x2000, 0, 0, 0, 0, 0, 0, 0], 3);
+
+/// What of it is not the public internet.
+const REFUSED_V6: [([u16; 8], u32); 5] = [
+    ([0x2001, 0, 0, 0, 0, 0, 0, 0], 23), // protocol assignments, Teredo, benchmarks, ORCHID
     ([0x2001, 0xdb8, 0, 0, 0, 0, 0, 0], 32), // documentation
-    ([0x2002, 0, 0, 0, 0, 0, 0, 0], 16),     // 6to4
-    ([0x3fff, 0, 0, 0, 0, 0, 0, 0], 20),     // documentation
-    ([0xfc00, 0, 0, 0, 0, 0, 0, 0], 7),      // unique local
-    ([0xfe80, 0, 0, 0, 0, 0, 0, 0], 10),     // link-local
-    ([0xfec0, 0, 0, 0, 0, 0, 0, 0], 10),     // site-local
-    ([0xff00, 0, 0, 0, 0, 0, 0, 0], 8),      // multicast
+    ([0x2002, 0, 0, 0, 0, 0, 0, 0], 16), // 6to4: the IPv4 address inside may be any
+    ([0x2620, 0x4f, 0x8000, 0, 0, 0, 0, 0], 48), // AS112
+    ([0x3fff, 0, 0, 0, 0, 0, 0, 0], 20), // documentation
 ];
 
 /// The host leads to an address that connections may not use.
@@ -75,17 +73,19 @@ impl AddressPolicy {
         self.allow_private || self.hosts.contains(&plain(host))
     }
 
-    /// Checks a URL whose host is an address; such a URL is dialled without any look-up.
+    /// Checks a URL for what can be said without a look-up: its host is an address, which is dialled as it is, or a
+    /// name that always means this machine.
     ///
     /// # Errors
-    /// The address is refused.
-    pub fn check_literal(&self, url: &Url) -> Result<(), AddressRefused> {
-        let address: IpAddr = match url.host() {
-            Some(Host::Ipv4(address)) => address.into(),
-            Some(Host::Ipv6(address)) => address.into(),
-            Some(Host::Domain(_)) | None => return Ok(()),
+    /// The host is refused.
+    pub fn check_url(&self, url: &Url) -> Result<(), AddressRefused> {
+        let passes = match url.host() {
+            Some(Host::Ipv4(address)) => is_public(address.into()),
+            Some(Host::Ipv6(address)) => is_public(address.into()),
+            Some(Host::Domain(name)) => !is_loopback_name(name),
+            None => true,
         };
-        if is_public(address) || self.trusts(url.host_str().unwrap_or_default()) { Ok(()) } else { Err(AddressRefused) }
+        if passes || self.trusts(url.host_str().unwrap_or_default()) { Ok(()) } else { Err(AddressRefused) }
     }
 
     /// Checks what a host name was resolved to. One refused address refuses the name: a name with a public and a
@@ -94,16 +94,21 @@ impl AddressPolicy {
     /// # Errors
     /// An address is refused.
     pub fn check_resolved(&self, host: &str, addresses: &[SocketAddr]) -> Result<(), AddressRefused> {
-        if self.trusts(host) || addresses.iter().all(|address| is_public(address.ip())) {
-            Ok(())
-        } else {
-            Err(AddressRefused)
-        }
+        let passes = !is_loopback_name(host) && addresses.iter().all(|address| is_public(address.ip()));
+        if passes || self.trusts(host) { Ok(()) } else { Err(AddressRefused) }
     }
 }
 
+/// A host in one spelling: no brackets, no final dot, small letters, an address as it is usually written.
 fn plain(host: &str) -> String {
-    host.trim().trim_start_matches('[').trim_end_matches(']').trim_end_matches('.').to_ascii_lowercase()
+    let host = host.trim().trim_start_matches('[').trim_end_matches(']').trim_end_matches('.').to_ascii_lowercase();
+    host.parse::<IpAddr>().map_or(host, |address| address.to_string())
+}
+
+/// Names that mean this machine whatever a resolver says (RFC 6761, 6.3).
+fn is_loopback_name(host: &str) -> bool {
+    let host = plain(host);
+    host == "localhost" || host.ends_with(".localhost")
 }
 
 /// Whether an address is on the public internet.
@@ -111,166 +116,71 @@ fn plain(host: &str) -> String {
 pub fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => {
-            let bits = address.to_bits();
-            !REFUSED_V4
-                .iter()
-                .any(|(network, length)| (bits ^ Ipv4Addr::from(*network).to_bits()).leading_zeros() >= *length)
+            let within = |(network, length): &([u8; 4], u32)| {
+                (address.to_bits() ^ Ipv4Addr::from(*network).to_bits()).leading_zeros() >= *length
+            };
+            !REFUSED_V4.iter().any(within)
         }
         IpAddr::V6(address) => {
-            let bits = address.to_bits();
-            !REFUSED_V6
-                .iter()
-                .any(|(network, length)| (bits ^ Ipv6Addr::from(*network).to_bits()).leading_zeros() >= *length)
+            let within = |(network, length): &([u16; 8], u32)| {
+                (address.to_bits() ^ Ipv6Addr::from(*network).to_bits()).leading_zeros() >= *length
+            };
+            within(&UNICAST_V6) && !REFUSED_V6.iter().any(within)
         }
     }
 }
 
-/// A resolver that gives out only checked addresses.
-#[derive(Debug)]
+/// Who is asked for the addresses of a name.
+#[derive(Clone)]
+pub(crate) enum Lookup {
+    /// The system's resolver.
+    System,
+    /// Answers that a test makes up.
+    #[cfg(test)]
+    Scripted(Arc<Script>),
+}
+
+#[cfg(test)]
+type Script = dyn Fn(&str) -> Vec<SocketAddr> + Send + Sync;
+
+impl Lookup {
+    async fn addresses(&self, host: &str) -> std::io::Result<Vec<SocketAddr>> {
+        match self {
+            Self::System => Ok(tokio::net::lookup_host((host, 0)).await?.collect()),
+            #[cfg(test)]
+            Self::Scripted(answer) => Ok(answer(host)),
+        }
+    }
+}
+
+/// A resolver that gives out only checked addresses. Whoever asks it dials what it gave out and asks again for the next
+/// connection, so an answer that changes is checked again before it is used.
 pub(crate) struct GuardedResolver {
     pub(crate) policy: Arc<AddressPolicy>,
+    pub(crate) lookup: Lookup,
 }
 
 impl Resolve for GuardedResolver {
     fn resolve(&self, name: Name) -> Resolving {
-        let policy = Arc::clone(&self.policy);
+        let (policy, lookup) = (Arc::clone(&self.policy), self.lookup.clone());
         Box::pin(async move {
             let host = name.as_str();
-            let addresses: Vec<SocketAddr> = tokio::net::lookup_host((host, 0)).await?.collect();
+            let addresses = lookup.addresses(host).await?;
             policy.check_resolved(host, &addresses)?;
             Ok(Box::new(addresses.into_iter()) as Addrs)
         })
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// The most redirects that are followed.
+pub(crate) const MAX_REDIRECTS: usize = 3;
 
-    #[test]
-    fn every_special_range_is_refused_and_its_neighbours_are_not() {
-        for address in [
-            "0.0.0.0",
-            "0.1.2.3",
-            "10.0.0.1",
-            "10.255.255.255",
-            "100.64.0.1",
-            "100.127.255.255",
-            "127.0.0.1",
-            "127.255.255.254",
-            "169.254.169.254",
-            "172.16.0.1",
-            "172.31.255.255",
-            "192.0.0.8",
-            "192.0.2.1",
-            "192.88.99.1",
-            "192.168.1.1",
-            "198.18.0.1",
-            "198.19.255.255",
-            "198.51.100.7",
-            "203.0.113.7",
-            "224.0.0.1",
-            "239.255.255.255",
-            "240.0.0.1",
-            "255.255.255.255",
-            "::",
-            "::1",
-            "::7f00:1",
-            "::ffff:127.0.0.1",
-            "::ffff:8.8.8.8",
-            "::ffff:0:8.8.8.8",
-            "64:ff9b::a00:1",
-            "64:ff9b::808:808",
-            "64:ff9b:1::1",
-            "100::1",
-            "2001::1",
-            "2001:2::1",
-            "2001:db8::1",
-            "2002:a00:1::",
-            "3fff::1",
-            "fc00::1",
-            "fd12:3456::1",
-            "fe80::1",
-            "febf::1",
-            "fec0::1",
-            "ff02::1",
-        ] {
-            assert!(!is_public(address.parse().unwrap()), "{address}");
-        }
-        for address in [
-            "1.1.1.1",
-            "8.8.8.8",
-            "9.255.255.255",
-            "11.0.0.1",
-            "100.63.255.255",
-            "100.128.0.1",
-            "126.255.255.255",
-            "128.0.0.1",
-            "169.253.0.1",
-            "169.255.0.1",
-            "172.15.255.255",
-            "172.32.0.1",
-            "192.0.1.1",
-            "192.167.1.1",
-            "192.169.1.1",
-            "198.17.0.1",
-            "198.20.0.1",
-            "223.255.255.255",
-            "2001:200::1",
-            "2606:4700::1111",
-            "2a00:1450:4001::1",
-            "2003::1",
-        ] {
-            assert!(is_public(address.parse().unwrap()), "{address}");
-        }
-    }
-
-    #[test]
-    fn disguised_spellings_of_an_address_are_seen_through() {
-        let policy = AddressPolicy::default();
-        for url in [
-            "http://127.0.0.1/",
-            "http://127.1/",
-            "http://2130706433/",
-            "http://0x7f.0.0.1/",
-            "http://0177.0.0.1/",
-            "http://[::1]/",
-            "http://[::ffff:10.0.0.1]/",
-            "http://[::ffff:a00:1]/",
-            "http://１２７.0.0.1/",
-        ] {
-            assert_eq!(policy.check_literal(&Url::parse(url).unwrap()), Err(AddressRefused), "{url}");
-        }
-        assert_eq!(policy.check_literal(&Url::parse("https://8.8.8.8/").unwrap()), Ok(()));
-        assert_eq!(policy.check_literal(&Url::parse("https://api.example/").unwrap()), Ok(()));
-    }
-
-    #[test]
-    fn one_private_address_among_public_ones_refuses_the_name() {
-        let addresses: Vec<SocketAddr> = ["8.8.8.8:0", "10.0.0.1:0"].iter().map(|text| text.parse().unwrap()).collect();
-        assert_eq!(AddressPolicy::default().check_resolved("api.example", &addresses), Err(AddressRefused));
-        assert_eq!(AddressPolicy::default().check_resolved("api.example", &addresses[..1]), Ok(()));
-        assert_eq!(AddressPolicy::new(true, []).check_resolved("api.example", &addresses), Ok(()));
-    }
-
-    #[test]
-    fn only_the_listed_hosts_are_trusted() {
-        let policy =
-            AddressPolicy::new(false, ["Ollama.Internal".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()]);
-        let private = ["10.0.0.1:0".parse().unwrap()];
-        assert_eq!(policy.check_resolved("ollama.internal.", &private), Ok(()));
-        assert_eq!(policy.check_resolved("x.ollama.internal", &private), Err(AddressRefused));
-        assert_eq!(policy.check_literal(&Url::parse("http://127.0.0.1:11434/").unwrap()), Ok(()));
-        assert_eq!(policy.check_literal(&Url::parse("http://[::1]:11434/").unwrap()), Ok(()));
-        assert_eq!(policy.check_literal(&Url::parse("http://127.0.0.2/").unwrap()), Err(AddressRefused));
-    }
-
-    #[tokio::test]
-    async fn the_resolver_gives_out_nothing_for_a_name_of_this_machine() {
-        let resolver = GuardedResolver { policy: Arc::new(AddressPolicy::default()) };
-        let error = resolver.resolve("localhost".parse().unwrap()).await.err().unwrap();
-        assert!(error.is::<AddressRefused>());
-        let open = GuardedResolver { policy: Arc::new(AddressPolicy::new(false, ["localhost".to_owned()])) };
-        assert!(open.resolve("localhost".parse().unwrap()).await.unwrap().count() > 0);
-    }
+/// Whether a request may go on to where an answer sends it: to the same host, over TLS, and not for ever. The host was
+/// checked, and a name is looked up and checked again for the new connection.
+pub(crate) fn may_follow(first: &Url, redirects: usize, next: &Url) -> bool {
+    redirects <= MAX_REDIRECTS && next.scheme() == "https" && first.host().is_some() && first.host() == next.host()
 }
+
+#[cfg(test)]
+#[path = "ssrf_tests.rs"]
+mod tests;
