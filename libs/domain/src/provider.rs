@@ -47,21 +47,72 @@ pub enum ProviderType {
     /// api.openai.com.
     #[serde(rename = "openai")]
     OpenAi,
+    /// OpenAI's models at Microsoft, through its `v1` API.
+    #[serde(rename = "azure_openai")]
+    AzureOpenAi,
+    /// api.anthropic.com.
+    Anthropic,
+    /// Google's Gemini API.
+    Gemini,
+    /// api.deepseek.com.
+    #[serde(rename = "deepseek")]
+    DeepSeek,
+    /// api.mistral.ai.
+    Mistral,
+    /// api.groq.com.
+    Groq,
+    /// api.x.ai.
+    #[serde(rename = "xai")]
+    XAi,
+    /// openrouter.ai.
+    #[serde(rename = "openrouter")]
+    OpenRouter,
+    /// A local Ollama, by its own API.
+    Ollama,
     /// Any server that speaks the OpenAI API: vLLM, llama.cpp, LM Studio, TGI, the demonstration upstream.
     #[serde(rename = "custom_openai")]
     CustomOpenAi,
+    /// Cohere's rerank API.
+    CohereRerank,
+    /// Voyage AI's rerank API.
+    VoyageRerank,
 }
 
 impl ProviderType {
     /// All types, in the order lists show them.
-    pub const ALL: [Self; 2] = [Self::OpenAi, Self::CustomOpenAi];
+    pub const ALL: [Self; 13] = [
+        Self::OpenAi,
+        Self::AzureOpenAi,
+        Self::Anthropic,
+        Self::Gemini,
+        Self::DeepSeek,
+        Self::Mistral,
+        Self::Groq,
+        Self::XAi,
+        Self::OpenRouter,
+        Self::Ollama,
+        Self::CustomOpenAi,
+        Self::CohereRerank,
+        Self::VoyageRerank,
+    ];
 
     /// The name in the database and on the APIs.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::OpenAi => "openai",
+            Self::AzureOpenAi => "azure_openai",
+            Self::Anthropic => "anthropic",
+            Self::Gemini => "gemini",
+            Self::DeepSeek => "deepseek",
+            Self::Mistral => "mistral",
+            Self::Groq => "groq",
+            Self::XAi => "xai",
+            Self::OpenRouter => "openrouter",
+            Self::Ollama => "ollama",
             Self::CustomOpenAi => "custom_openai",
+            Self::CohereRerank => "cohere_rerank",
+            Self::VoyageRerank => "voyage_rerank",
         }
     }
 
@@ -71,12 +122,64 @@ impl ProviderType {
         Self::ALL.into_iter().find(|provider| provider.as_str() == name)
     }
 
+    /// Whether it has models that answer conversations.
+    #[must_use]
+    pub fn chats(self) -> bool {
+        !self.reranks()
+    }
+
+    /// Whether it has models that embed texts.
+    #[must_use]
+    pub fn embeds(self) -> bool {
+        match self {
+            Self::OpenAi
+            | Self::AzureOpenAi
+            | Self::Gemini
+            | Self::Mistral
+            | Self::OpenRouter
+            | Self::Ollama
+            | Self::CustomOpenAi => true,
+            Self::Anthropic | Self::DeepSeek | Self::Groq | Self::XAi | Self::CohereRerank | Self::VoyageRerank => {
+                false
+            }
+        }
+    }
+
+    /// Whether it is there to order passages by a question, and for nothing else.
+    #[must_use]
+    pub fn reranks(self) -> bool {
+        matches!(self, Self::CohereRerank | Self::VoyageRerank)
+    }
+
+    /// Whether it keeps the beginning of a prompt in a cache, so that a prompt is cheaper when what changes comes last.
+    #[must_use]
+    pub fn caches_prompts(self) -> bool {
+        match self {
+            Self::OpenAi
+            | Self::AzureOpenAi
+            | Self::Anthropic
+            | Self::Gemini
+            | Self::DeepSeek
+            | Self::Groq
+            | Self::XAi
+            | Self::OpenRouter => true,
+            Self::Mistral | Self::Ollama | Self::CustomOpenAi | Self::CohereRerank | Self::VoyageRerank => false,
+        }
+    }
+
     /// How the provider's output is bounded, where a connection says nothing else.
     #[must_use]
     pub fn output_field(self) -> OutputField {
         match self {
-            Self::OpenAi => OutputField::MaxCompletionTokens,
-            Self::CustomOpenAi => OutputField::MaxTokens,
+            Self::OpenAi | Self::AzureOpenAi | Self::Groq | Self::XAi => OutputField::MaxCompletionTokens,
+            Self::Anthropic
+            | Self::Gemini
+            | Self::DeepSeek
+            | Self::Mistral
+            | Self::OpenRouter
+            | Self::Ollama
+            | Self::CustomOpenAi => OutputField::MaxTokens,
+            Self::CohereRerank | Self::VoyageRerank => OutputField::None,
         }
     }
 
@@ -85,7 +188,31 @@ impl ProviderType {
     pub fn default_base_url(self) -> Option<&'static str> {
         match self {
             Self::OpenAi => Some("https://api.openai.com/v1"),
-            Self::CustomOpenAi => None,
+            Self::Anthropic => Some("https://api.anthropic.com/v1"),
+            Self::Gemini => Some("https://generativelanguage.googleapis.com/v1beta"),
+            Self::DeepSeek => Some("https://api.deepseek.com/v1"),
+            Self::Mistral => Some("https://api.mistral.ai/v1"),
+            Self::Groq => Some("https://api.groq.com/openai/v1"),
+            Self::XAi => Some("https://api.x.ai/v1"),
+            Self::OpenRouter => Some("https://openrouter.ai/api/v1"),
+            Self::Ollama => Some("http://localhost:11434/api"),
+            Self::CohereRerank => Some("https://api.cohere.com/v2"),
+            Self::VoyageRerank => Some("https://api.voyageai.com/v1"),
+            Self::AzureOpenAi | Self::CustomOpenAi => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_type_is_known_by_its_name() {
+        for provider in ProviderType::ALL {
+            assert_eq!(ProviderType::parse(provider.as_str()), Some(provider));
+            assert_eq!(serde_json::to_value(provider).unwrap(), provider.as_str());
+        }
+        assert_eq!(ProviderType::parse("OpenAI"), None);
     }
 }

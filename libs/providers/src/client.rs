@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use domain::ProviderType;
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use reqwest::Response;
@@ -12,13 +11,15 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::connection::Connection;
 use crate::dialect::openai::{
-    self, ChatAnswer, EmbeddingsAnswer, SpliceRules, StreamOutcome, StreamTap, Vectors, own_embeddings_body,
+    self, ChatAnswer, EmbeddingsAnswer, SpliceRules, StreamOutcome, Vectors, own_embeddings_body,
 };
+use crate::dialect::{ClientDialect, UpstreamDialect, refusal};
 use crate::error::{UpstreamError, Waited};
 use crate::http::{ClientError, HttpClient, HttpOptions, is_encoded};
+use crate::hub::Told;
 use crate::retry::Attempts;
+use crate::tap::Tap;
 
-const CHAT_PATH: &str = "chat/completions";
 const EMBEDDINGS_PATH: &str = "embeddings";
 const JSON: &str = "application/json";
 /// How long a provider may take to close a stream after its `[DONE]`; a connection closed by then can be used again.
@@ -34,6 +35,12 @@ pub struct ChatCall {
     pub stream: bool,
     /// How the answer is changed on its way back.
     pub rules: SpliceRules,
+    /// Fields of the client's that the provider has no place for, by path.
+    pub dropped: Vec<String>,
+    pub(crate) client: ClientDialect,
+    pub(crate) upstream: UpstreamDialect,
+    /// Headers of the dialect's, beside the credential.
+    pub(crate) headers: HeaderMap,
 }
 
 /// A client's embeddings call made ready by [`crate::EmbeddingsRequest::call`].
@@ -133,7 +140,7 @@ impl Providers {
         let deadline = attempts.deadline();
         loop {
             attempts.begin();
-            let sent = match self.http.post(connection, path, JSON, body.clone(), deadline).await {
+            let sent = match self.http.post(connection, path, JSON, HeaderMap::new(), body.clone(), deadline).await {
                 Ok(response) => self.accepted(connection, response, deadline).await,
                 Err(error) => Err(error),
             };
@@ -151,11 +158,13 @@ impl Providers {
         deadline: Instant,
     ) -> Result<Answer, UpstreamError> {
         let accept = if call.stream { EVENT_STREAM } else { JSON };
-        let response = self.http.post(connection, CHAT_PATH, accept, call.body.clone(), deadline).await?;
+        let path = call.upstream.path();
+        let response =
+            self.http.post(connection, &path, accept, call.headers.clone(), call.body.clone(), deadline).await?;
         let response = self.accepted(connection, response, deadline).await?;
         if !call.stream || is_json(response.headers()) {
             let body = self.http.read_answer(response, deadline).await?;
-            let answer = openai::read_chat_answer(&body, &call.rules, connection.credential_text())?;
+            let answer = call.upstream.answer(call.client, &body, &call.rules, connection.credential_text())?;
             // Only its error would have been of use to a client that waits for events.
             return if call.stream {
                 Err(UpstreamError::BadAnswer("it is not a stream"))
@@ -165,7 +174,7 @@ impl Providers {
         }
         let mut stream = ChatStream {
             response: Some(response),
-            tap: StreamTap::new(call.rules.clone(), connection.credential.clone()),
+            tap: call.upstream.tap(call.client, call.rules.clone(), connection.credential.clone()),
             http: Arc::clone(&self.http),
             out: BytesMut::new(),
             failed: None,
@@ -197,11 +206,7 @@ impl Providers {
         }
         let headers = response.headers().clone();
         let body = self.http.read_error(response, deadline).await;
-        match connection.provider {
-            ProviderType::OpenAi | ProviderType::CustomOpenAi => {
-                Err(openai::refusal(status.as_u16(), &headers, &body, connection.credential_text()))
-            }
-        }
+        Err(refusal(connection, status.as_u16(), &headers, &body))
     }
 }
 
@@ -215,7 +220,7 @@ fn is_json(headers: &HeaderMap) -> bool {
 pub struct ChatStream {
     /// Absent once nothing more is wanted of it.
     response: Option<Response>,
-    tap: StreamTap,
+    tap: Box<dyn Tap>,
     http: Arc<HttpClient>,
     out: BytesMut,
     failed: Option<UpstreamError>,
@@ -259,6 +264,12 @@ impl ChatStream {
     #[must_use]
     pub fn outcome(&self) -> StreamOutcome {
         self.tap.outcome()
+    }
+
+    /// Ends the client's stream with what it is told of a failure, in its dialect.
+    pub fn fail(&mut self, told: &Told<'_>) -> Bytes {
+        self.tap.fail(told, &mut self.out);
+        self.out.split().freeze()
     }
 
     /// Reads until the first event is there. An error before it is the whole call's.

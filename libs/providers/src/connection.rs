@@ -57,8 +57,8 @@ pub enum BaseUrlError {
     Refused(#[from] AddressRefused),
 }
 
-/// Checks a base URL as typed and brings it to the form a [`Connection`] keeps: no slash at its end, and `/v1` added
-/// for a provider whose API lives there when the URL has no path. Host names are checked when they are resolved, at
+/// Checks a base URL as typed and brings it to the form a [`Connection`] keeps: no slash at its end, and the
+/// path of the provider's API when the URL has none. Host names are checked when they are resolved, at
 /// each call.
 ///
 /// # Errors
@@ -80,11 +80,31 @@ pub fn validate_base_url(text: &str, provider: ProviderType, policy: &AddressPol
     }
     policy.check_url(&url)?;
     let path = url.path().trim_end_matches('/').to_owned();
-    match provider {
-        ProviderType::OpenAi if path.is_empty() => url.set_path("/v1"),
-        ProviderType::OpenAi | ProviderType::CustomOpenAi => url.set_path(&path),
-    }
+    url.set_path(match api_path(provider) {
+        Some(api) if path.is_empty() => api,
+        // By its other API, which is OpenAI's, people know it better.
+        Some(api) if provider == ProviderType::Ollama && path == "/v1" => api,
+        Some(_) | None => &path,
+    });
     Ok(url)
+}
+
+/// Where on its host a provider's API begins, where that is the same for all.
+fn api_path(provider: ProviderType) -> Option<&'static str> {
+    match provider {
+        ProviderType::OpenAi
+        | ProviderType::Anthropic
+        | ProviderType::DeepSeek
+        | ProviderType::Mistral
+        | ProviderType::XAi
+        | ProviderType::VoyageRerank => Some("/v1"),
+        ProviderType::AzureOpenAi | ProviderType::Groq => Some("/openai/v1"),
+        ProviderType::Gemini => Some("/v1beta"),
+        ProviderType::OpenRouter => Some("/api/v1"),
+        ProviderType::Ollama => Some("/api"),
+        ProviderType::CohereRerank => Some("/v2"),
+        ProviderType::CustomOpenAi => None,
+    }
 }
 
 #[cfg(test)]
@@ -100,6 +120,10 @@ mod tests {
         for (text, provider, kept) in [
             ("https://api.openai.com", ProviderType::OpenAi, "https://api.openai.com/v1"),
             (" https://api.openai.com/v1/ ", ProviderType::OpenAi, "https://api.openai.com/v1"),
+            ("https://api.anthropic.com/", ProviderType::Anthropic, "https://api.anthropic.com/v1"),
+            ("https://x.openai.azure.com", ProviderType::AzureOpenAi, "https://x.openai.azure.com/openai/v1"),
+            ("http://ollama.example:11434", ProviderType::Ollama, "http://ollama.example:11434/api"),
+            ("http://ollama.example:11434/v1", ProviderType::Ollama, "http://ollama.example:11434/api"),
             ("http://vllm.example:8000/v1//", ProviderType::CustomOpenAi, "http://vllm.example:8000/v1"),
             ("https://host.example", ProviderType::CustomOpenAi, "https://host.example/"),
         ] {
@@ -127,6 +151,18 @@ mod tests {
             check(&format!("https://host.example/{}", "a".repeat(2048)), ProviderType::OpenAi),
             Err(BaseUrlError::Malformed)
         );
+    }
+
+    #[test]
+    fn a_default_address_is_in_that_form_already() {
+        for provider in ProviderType::ALL {
+            let Some(default) = provider.default_base_url() else { continue };
+            if provider == ProviderType::Ollama {
+                assert_eq!(check(default, provider), Err(BaseUrlError::Refused(AddressRefused)));
+            } else {
+                assert_eq!(check(default, provider).as_deref(), Ok(default));
+            }
+        }
     }
 
     #[test]

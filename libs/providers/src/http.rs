@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
-use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
 use reqwest::redirect::{Action, Attempt, Policy};
 use reqwest::{Client, ClientBuilder, Response};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::time::{Instant, timeout_at};
 
 use crate::connection::Connection;
+use crate::dialect::credential_headers;
 use crate::error::{UpstreamError, Waited};
 use crate::ssrf::{AddressPolicy, AddressRefused, GuardedResolver, Lookup, may_follow};
 
@@ -95,25 +96,23 @@ impl HttpClient {
         connection: &Connection,
         path: &str,
         accept: &'static str,
+        headers: HeaderMap,
         body: Bytes,
         deadline: Instant,
     ) -> Result<Response, UpstreamError> {
         let url = connection.endpoint(path);
         self.addresses.check_url(&url).map_err(UpstreamError::Refused)?;
-        let mut request = self
+        let credential = credential_headers(connection)?;
+        let request = self
             .client
             .post(url)
             .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
             .header(ACCEPT, HeaderValue::from_static(accept))
             // Nothing here decodes, and a compressed stream could not be passed on event by event.
             .header(ACCEPT_ENCODING, HeaderValue::from_static("identity"))
+            .headers(headers)
+            .headers(credential)
             .body(body);
-        if let Some(credential) = connection.credential_text() {
-            let mut value = HeaderValue::from_str(&format!("Bearer {credential}"))
-                .map_err(|_| UpstreamError::Auth { status: 401 })?;
-            value.set_sensitive(true);
-            request = request.header(AUTHORIZATION, value);
-        }
         let limit = deadline.min(Instant::now() + self.options.header_timeout);
         match timeout_at(limit, request.send()).await {
             Err(_) if limit == deadline => Err(UpstreamError::Timeout(Waited::Total)),

@@ -21,8 +21,16 @@ async fn post(client: &HttpClient, base_url: &str) -> Result<u16, UpstreamError>
         model: "m".to_owned(),
     };
     let deadline = Instant::now() + Duration::from_secs(20);
-    let response =
-        client.post(&connection, "embeddings", "application/json", Bytes::from_static(b"{}"), deadline).await?;
+    let response = client
+        .post(
+            &connection,
+            "embeddings",
+            "application/json",
+            http::HeaderMap::new(),
+            Bytes::from_static(b"{}"),
+            deadline,
+        )
+        .await?;
     Ok(response.status().as_u16())
 }
 

@@ -16,11 +16,14 @@ mod dialect;
 mod error;
 mod fallback;
 mod http;
+mod hub;
+mod inbound;
 mod json;
 mod retry;
 mod scrub;
 mod sse;
 mod ssrf;
+mod tap;
 #[cfg(test)]
 mod test_server;
 mod usage;
@@ -28,14 +31,17 @@ mod usage;
 pub use breaker::{BreakerState, Breakers, Pass};
 pub use client::{Answer, ChatCall, ChatStream, EmbeddingsCall, Providers};
 pub use connection::{BaseUrlError, Connection, validate_base_url};
+pub use dialect::ClientDialect;
 pub use dialect::openai::{
     ChatAnswer, ChatMessage, ChatRequest, Content, ContextPlacement, Delivered, EmbeddingInput, EmbeddingsAnswer,
-    EmbeddingsRequest, Feature, Outgoing, OutputBound, Part, RequestError, SpliceRules, StreamOutcome, StreamTap,
-    Vectors, check_body, default_placement,
+    EmbeddingsRequest, Feature, Outgoing, OutputBound, Part, RequestError, SpliceRules, StreamOutcome, Vectors,
+    check_body, default_placement,
 };
 pub use error::{Charge, UpstreamError, Waited, Words};
 pub use fallback::order;
 pub use http::{ClientError, HttpOptions, MAX_ANSWER_BYTES};
+pub use hub::Told;
+pub use inbound::Inbound;
 pub use retry::{Attempts, MAX_ATTEMPTS};
 pub use scrub::{MAX_MESSAGE_CHARS, scrub};
 pub use ssrf::{AddressPolicy, AddressRefused, is_public};

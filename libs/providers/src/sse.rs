@@ -120,6 +120,8 @@ pub(crate) struct Event<'a> {
     raw: &'a [u8],
     /// The values of all data lines, joined with LF.
     pub(crate) data: Cow<'a, [u8]>,
+    /// The value of the last `event` line.
+    pub(crate) name: Option<&'a [u8]>,
     lines: Vec<Line>,
     comments: Vec<Range<usize>>,
     other_fields: bool,
@@ -128,8 +130,14 @@ pub(crate) struct Event<'a> {
 impl<'a> Event<'a> {
     /// Reads a block. `first` says that it begins the stream, where a byte order mark may stand.
     pub(crate) fn read(raw: &'a [u8], first: bool) -> Self {
-        let mut event =
-            Self { raw, data: Cow::Borrowed(&[]), lines: Vec::new(), comments: Vec::new(), other_fields: false };
+        let mut event = Self {
+            raw,
+            data: Cow::Borrowed(&[]),
+            name: None,
+            lines: Vec::new(),
+            comments: Vec::new(),
+            other_fields: false,
+        };
         let mut at = if first && raw.starts_with(BOM) { BOM.len() } else { 0 };
         while at < raw.len() {
             let rest = raw.get(at..).unwrap_or_default();
@@ -158,11 +166,14 @@ impl<'a> Event<'a> {
             Some(colon) => (line.get(..colon).unwrap_or_default(), line.get(colon + 1..).unwrap_or_default()),
             None => (line, [].as_slice()),
         };
+        let value = value.strip_prefix(b" ").unwrap_or(value);
         if name != b"data" {
+            if name == b"event" {
+                self.name = Some(value);
+            }
             self.other_fields = true;
             return;
         }
-        let value = value.strip_prefix(b" ").unwrap_or(value);
         let raw_start = start + line.len() - value.len();
         let data_start = if self.lines.is_empty() {
             self.data = Cow::Borrowed(value);

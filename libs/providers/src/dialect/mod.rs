@@ -1,3 +1,156 @@
-//! One folder per provider dialect: request out, answer in, stream in, errors in.
+//! One folder per dialect: requests in and out, answers in and out, streams, errors.
 
 pub(crate) mod openai;
+
+use bytes::Bytes;
+use domain::{ProviderType, Secret};
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use crate::connection::Connection;
+use crate::error::UpstreamError;
+use crate::hub::Told;
+use crate::tap::Tap;
+use openai::{ChatAnswer, SpliceRules, StreamTap};
+
+/// The API a client asks for a chat by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientDialect {
+    /// OpenAI's Chat Completions.
+    Chat,
+}
+
+impl ClientDialect {
+    /// What a client is told when its stream fails before the provider has said anything.
+    #[must_use]
+    pub fn failure(self, told: &Told<'_>) -> Bytes {
+        match self {
+            Self::Chat => openai::failure(told),
+        }
+    }
+}
+
+/// The API a provider is asked for a chat by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UpstreamDialect {
+    /// OpenAI's Chat Completions.
+    Chat,
+}
+
+impl UpstreamDialect {
+    /// The one for a provider and the dialect of a client; `None` for a provider without models that chat.
+    pub(crate) fn of(provider: ProviderType, client: ClientDialect) -> Option<Self> {
+        match (provider, client) {
+            (
+                ProviderType::OpenAi
+                | ProviderType::AzureOpenAi
+                | ProviderType::DeepSeek
+                | ProviderType::Mistral
+                | ProviderType::Groq
+                | ProviderType::XAi
+                | ProviderType::OpenRouter
+                | ProviderType::CustomOpenAi,
+                ClientDialect::Chat,
+            ) => Some(Self::Chat),
+            (ProviderType::Anthropic | ProviderType::Gemini | ProviderType::Ollama, _) => None,
+            (ProviderType::CohereRerank | ProviderType::VoyageRerank, _) => None,
+        }
+    }
+
+    /// Where a call goes, below the connection's base URL.
+    pub(crate) fn path(self) -> String {
+        match self {
+            Self::Chat => "chat/completions".to_owned(),
+        }
+    }
+
+    /// A stream on its way to a client.
+    pub(crate) fn tap(self, client: ClientDialect, rules: SpliceRules, credential: Option<Secret>) -> Box<dyn Tap> {
+        match (client, self) {
+            (ClientDialect::Chat, Self::Chat) => Box::new(StreamTap::new(rules, credential)),
+        }
+    }
+
+    /// A whole answer, as its client gets it.
+    pub(crate) fn answer(
+        self,
+        client: ClientDialect,
+        body: &Bytes,
+        rules: &SpliceRules,
+        credential: Option<&str>,
+    ) -> Result<ChatAnswer, UpstreamError> {
+        match (client, self) {
+            (ClientDialect::Chat, Self::Chat) => openai::read_chat_answer(body, rules, credential),
+        }
+    }
+}
+
+/// The decision for an answer with an error status, from any provider.
+pub(crate) fn refusal(connection: &Connection, status: u16, headers: &HeaderMap, body: &[u8]) -> UpstreamError {
+    openai::refusal(status, headers, body, connection.credential_text())
+}
+
+/// The headers that say who we are to a provider.
+///
+/// # Errors
+/// The credential cannot be put into a header.
+pub(crate) fn credential_headers(connection: &Connection) -> Result<HeaderMap, UpstreamError> {
+    let mut headers = HeaderMap::new();
+    if connection.provider == ProviderType::Anthropic {
+        // Required with every call (Anthropic API reference, Versions).
+        headers.insert(HeaderName::from_static("anthropic-version"), HeaderValue::from_static("2023-06-01"));
+    }
+    let Some(credential) = connection.credential_text() else { return Ok(headers) };
+    let (name, value) = match connection.provider {
+        ProviderType::Anthropic => ("x-api-key", credential.to_owned()),
+        ProviderType::Gemini => ("x-goog-api-key", credential.to_owned()),
+        ProviderType::AzureOpenAi => ("api-key", credential.to_owned()),
+        ProviderType::OpenAi
+        | ProviderType::DeepSeek
+        | ProviderType::Mistral
+        | ProviderType::Groq
+        | ProviderType::XAi
+        | ProviderType::OpenRouter
+        | ProviderType::Ollama
+        | ProviderType::CustomOpenAi
+        | ProviderType::CohereRerank
+        | ProviderType::VoyageRerank => ("authorization", format!("Bearer {credential}")),
+    };
+    let mut value = HeaderValue::from_str(&value).map_err(|_| UpstreamError::Auth { status: 401 })?;
+    value.set_sensitive(true);
+    headers.insert(HeaderName::from_static(name), value);
+    Ok(headers)
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::ConnectionId;
+    use url::Url;
+
+    use super::*;
+
+    #[test]
+    fn every_provider_gets_its_credential_where_it_looks_for_it() {
+        for (provider, name, value) in [
+            (ProviderType::OpenAi, "authorization", "Bearer sk"),
+            (ProviderType::AzureOpenAi, "api-key", "sk"),
+            (ProviderType::Anthropic, "x-api-key", "sk"),
+            (ProviderType::Gemini, "x-goog-api-key", "sk"),
+            (ProviderType::CohereRerank, "authorization", "Bearer sk"),
+        ] {
+            let mut connection = Connection {
+                id: ConnectionId(1),
+                provider,
+                base_url: Url::parse("http://host.example/v1").unwrap(),
+                credential: Some(Secret::new("sk")),
+                model: "m".to_owned(),
+            };
+            let headers = credential_headers(&connection).unwrap();
+            assert_eq!(headers.get(name).unwrap(), value);
+            assert!(headers.get(name).unwrap().is_sensitive());
+            connection.credential = None;
+            assert!(!credential_headers(&connection).unwrap().contains_key(name));
+            connection.credential = Some(Secret::new("line\nend"));
+            assert!(credential_headers(&connection).is_err());
+        }
+    }
+}

@@ -2,11 +2,13 @@
 
 use bytes::Bytes;
 use domain::ProviderType;
+use http::HeaderMap;
 use serde_json::value::RawValue;
 
 use super::request::{ChatMessage, ChatRequest, Content, OUTPUT_FIELDS, SERVER_OUTPUT_FIELDS};
 use super::{OutputBound, SpliceRules};
 use crate::client::ChatCall;
+use crate::dialect::{ClientDialect, UpstreamDialect};
 use crate::json::{Members, Splices, literal, span};
 
 /// Where retrieved passages go.
@@ -23,10 +25,7 @@ pub enum ContextPlacement {
 /// The placement for a provider where the project chooses none.
 #[must_use]
 pub fn default_placement(provider: ProviderType) -> ContextPlacement {
-    match provider {
-        ProviderType::OpenAi => ContextPlacement::LastUser,
-        ProviderType::CustomOpenAi => ContextPlacement::System,
-    }
+    if provider.caches_prompts() { ContextPlacement::LastUser } else { ContextPlacement::System }
 }
 
 /// What a request is sent upstream with.
@@ -86,6 +85,10 @@ impl ChatRequest<'_> {
                 bound: outgoing.output_bound,
                 member: outgoing.member.filter(|_| self.stream).map(|(name, value)| (name, value.to_owned())),
             },
+            dropped: Vec::new(),
+            client: ClientDialect::Chat,
+            upstream: UpstreamDialect::Chat,
+            headers: HeaderMap::new(),
         }
     }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::value::RawValue;
 use tokens::{Family, count};
 
-use super::texts::{Part, Text, texts};
+use super::texts::{Part, texts};
 use crate::json::Members;
 
 /// A bound of a call's output that has to be kept.
@@ -31,7 +31,7 @@ const SETTLED_ANYWHERE_FROM: usize = 4096;
 
 /// Counts the output of all choices of a stream.
 #[derive(Debug)]
-pub(super) struct Meter {
+pub(crate) struct Meter {
     bound: OutputBound,
     /// Tokens of texts that are not kept any more.
     settled: u64,
@@ -48,7 +48,7 @@ struct Tail {
 }
 
 impl Meter {
-    pub(super) fn new(bound: OutputBound) -> Self {
+    pub(crate) fn new(bound: OutputBound) -> Self {
         Self { bound, settled: 0, tails: BTreeMap::new(), tail_bytes: 0 }
     }
 
@@ -59,17 +59,22 @@ impl Meter {
     /// Takes what an event adds if the output stays within the bound with it, else leaves all as it was.
     pub(super) fn take(&mut self, choices: &[&RawValue]) -> bool {
         let choices: Vec<_> = choices.iter().filter_map(|raw| Members::parse(raw.get()).ok()).collect();
+        let deltas = choices.iter().filter_map(|choice| Some((index_of(choice), texts(choice.present("delta")?))));
+        let texts: Vec<_> = deltas
+            .flat_map(|(index, texts)| texts.into_iter().map(move |text| (index, text.part, text.text)))
+            .collect();
+        self.take_texts(texts.iter().map(|(index, part, text)| (*index, *part, text.as_ref())))
+    }
+
+    /// The same for texts: of which choice, of which part of it, and what.
+    pub(crate) fn take_texts<'a>(&mut self, texts: impl IntoIterator<Item = (u64, Part, &'a str)>) -> bool {
         let mut before = Vec::new();
-        for choice in &choices {
-            let Some(delta) = choice.present("delta") else { continue };
-            let index = index_of(choice);
-            for Text { part, text } in texts(delta) {
-                let tail = self.tails.entry((index, part)).or_default();
-                before.push(((index, part), tail.text.len()));
-                tail.text.push_str(&text);
-                tail.tokens = None;
-                self.tail_bytes += text.len() as u64;
-            }
+        for (index, part, text) in texts {
+            let tail = self.tails.entry((index, part)).or_default();
+            before.push(((index, part), tail.text.len()));
+            tail.text.push_str(text);
+            tail.tokens = None;
+            self.tail_bytes += text.len() as u64;
         }
         let most = self.settled.saturating_add(self.tail_bytes);
         if most > self.bound.tokens && self.count() > self.bound.tokens {
@@ -89,7 +94,7 @@ impl Meter {
     }
 
     /// All tokens so far.
-    pub(super) fn tokens(&self) -> u64 {
+    pub(crate) fn tokens(&self) -> u64 {
         let of_tails =
             self.tails.values().map(|tail| tail.tokens.unwrap_or_else(|| count(self.bound.family, &tail.text) as u64));
         self.settled.saturating_add(of_tails.sum())

@@ -72,8 +72,9 @@ impl Feature {
 /// The fields known to add cost at a provider.
 fn lists(provider: ProviderType) -> impl Iterator<Item = &'static Costly> {
     let more = match provider {
-        ProviderType::OpenAi => &[],
-        ProviderType::CustomOpenAi => COMPATIBLE,
+        ProviderType::OpenAi | ProviderType::AzureOpenAi => &[],
+        // A translation drops what it does not know, but what one provider ignores costs at another of the route's.
+        _ => COMPATIBLE,
     };
     OPENAI.iter().chain(more)
 }

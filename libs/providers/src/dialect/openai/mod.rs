@@ -13,18 +13,35 @@ mod strict;
 mod texts;
 mod truncate;
 
+use bytes::Bytes;
+use serde_json::json;
+
+use crate::hub::Told;
+
 pub use answer::{ChatAnswer, EmbeddingsAnswer, Vectors};
 pub use assemble::{ContextPlacement, Outgoing, default_placement};
 pub use bound::OutputBound;
 pub use embeddings::{EmbeddingInput, EmbeddingsRequest};
 pub use features::Feature;
 pub use request::{ChatMessage, ChatRequest, Content, Part, RequestError};
-pub use stream::{Delivered, StreamOutcome, StreamTap};
+pub use stream::{Delivered, StreamOutcome};
 pub use strict::check_body;
 
 pub(crate) use answer::{read_chat_answer, read_embeddings_answer, read_vectors};
+pub(crate) use bound::Meter;
 pub(crate) use embeddings::own_embeddings_body;
 pub(crate) use error::{in_body, refusal};
+pub(crate) use stream::StreamTap;
+pub(crate) use texts::Part as TextPart;
+pub(crate) use truncate::prefix;
+
+/// The last event of a stream that failed. There is no `[DONE]` after it: the answer is not complete.
+pub(crate) fn failure(told: &Told<'_>) -> Bytes {
+    let error = json!({
+        "error": { "message": told.message, "type": told.kind, "param": null, "code": told.code }
+    });
+    Bytes::from(format!("data: {error}\n\n"))
+}
 
 /// How a same-dialect answer differs from the provider's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]

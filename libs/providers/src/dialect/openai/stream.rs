@@ -10,10 +10,12 @@ use super::answer::splice_model;
 use super::bound::{Meter, index_of};
 use super::chunk::Head;
 use super::texts::texts;
-use super::{SpliceRules, in_body};
+use super::{SpliceRules, failure, in_body};
 use crate::error::UpstreamError;
+use crate::hub::Told;
 use crate::json::{Members, Splices, elements, object, text_of};
 use crate::sse::{Event, MAX_EVENT_BYTES, Piece, Scanner};
+use crate::tap::Tap;
 use crate::usage::Usage;
 
 /// How much delivered text is kept for counting; what lies beyond is only measured.
@@ -45,7 +47,8 @@ impl Delivered {
         self.text.is_empty()
     }
 
-    fn add(&mut self, text: &str) {
+    /// Adds the next piece of text.
+    pub(crate) fn add(&mut self, text: &str) {
         let room = if self.chars_beyond == 0 { MAX_KEPT_BYTES.saturating_sub(self.text.len()) } else { 0 };
         let (kept, beyond) = text.split_at(text.floor_char_boundary(room));
         self.text.push_str(kept);
@@ -84,7 +87,7 @@ pub struct StreamOutcome {
 /// Passes a provider's chat stream on. Fed with bytes as they arrive, it gives out whole events only, so between two
 /// calls the client's stream is always at an event boundary, where comments and events of ours may be written.
 #[derive(Debug)]
-pub struct StreamTap {
+pub(crate) struct StreamTap {
     scanner: Scanner,
     rules: SpliceRules,
     credential: Option<domain::Secret>,
@@ -106,8 +109,7 @@ pub struct StreamTap {
 
 impl StreamTap {
     /// A tap for one stream. The credential is only needed to keep it out of error messages.
-    #[must_use]
-    pub fn new(rules: SpliceRules, credential: Option<domain::Secret>) -> Self {
+    pub(crate) fn new(rules: SpliceRules, credential: Option<domain::Secret>) -> Self {
         Self {
             scanner: Scanner::default(),
             meter: rules.bound.map(Meter::new),
@@ -126,92 +128,6 @@ impl StreamTap {
             answer_id: None,
             created_s: None,
         }
-    }
-
-    /// Whether an event with data has passed; one that carries an error has not.
-    #[must_use]
-    pub fn saw_event(&self) -> bool {
-        self.saw_event
-    }
-
-    /// Whether `[DONE]` has passed; nothing is expected after it.
-    #[must_use]
-    pub fn saw_done(&self) -> bool {
-        self.done
-    }
-
-    /// Whether the answer was ended here because its output reached the bound. The client has `[DONE]` then, and what
-    /// the provider still sends is not wanted.
-    #[must_use]
-    pub fn is_cut(&self) -> bool {
-        self.cut
-    }
-
-    /// Takes what arrived and appends to `out` what the client gets for it.
-    ///
-    /// # Errors
-    /// The provider reported an error in the stream, or sent an event over 8 MiB. Everything before it is in `out`; the
-    /// event itself is not.
-    pub fn push(&mut self, arrived: &[u8], out: &mut BytesMut) -> Result<(), UpstreamError> {
-        self.scanner.push(arrived);
-        while !self.cut {
-            let piece = self
-                .scanner
-                .next_piece()
-                .map_err(|_| UpstreamError::TooLarge { limit_bytes: MAX_EVENT_BYTES as u64 })?;
-            match piece {
-                None => return Ok(()),
-                Some(Piece::LateLf) if self.last_dropped => {}
-                Some(Piece::LateLf) => out.extend_from_slice(b"\n"),
-                Some(Piece::Block(block)) => self.block(&block, out)?,
-            }
-        }
-        Ok(())
-    }
-
-    /// The provider closed the stream. A last event that only lacks its blank line is passed on, half an event is not.
-    ///
-    /// # Errors
-    /// [`UpstreamError::Truncated`] when the answer is not whole, or what [`StreamTap::push`] reports. `out` is at an
-    /// event boundary then too.
-    pub fn finish(&mut self, out: &mut BytesMut) -> Result<(), UpstreamError> {
-        let rest = self.scanner.take_rest();
-        let event = Event::read(&rest, self.at_start);
-        let is_whole =
-            event.is_only_comments() || &*event.data == b"[DONE]" || (event.has_data() && object(&event.data).is_ok());
-        let before = out.len();
-        if is_whole {
-            self.block(&rest, out)?;
-        }
-        let complete = self.is_complete() && (is_whole || self.done);
-        if (self.member_due || !complete) && out.len() > before {
-            out.extend_from_slice(b"\n\n");
-        }
-        if complete {
-            self.write_member(out);
-        }
-        if complete { Ok(()) } else { Err(UpstreamError::Truncated) }
-    }
-
-    /// What is known so far.
-    #[must_use]
-    pub fn outcome(&self) -> StreamOutcome {
-        StreamOutcome {
-            counted_output: self.meter.as_ref().map(Meter::tokens),
-            usage: self.usage,
-            finish_reasons: self.choices.values().flatten().cloned().collect(),
-            delivered: self.delivered.clone(),
-            complete: self.is_complete(),
-            upstream_model: self.upstream_model.clone(),
-            answer_id: self.answer_id.clone(),
-            created_s: self.created_s,
-        }
-    }
-
-    /// Whether the answer is whole: `[DONE]` was seen, or every choice that began has its finish reason.
-    #[must_use]
-    pub fn is_complete(&self) -> bool {
-        self.done || (!self.choices.is_empty() && self.choices.values().all(Option::is_some))
     }
 
     fn block(&mut self, block: &[u8], out: &mut BytesMut) -> Result<(), UpstreamError> {
@@ -316,6 +232,79 @@ impl StreamTap {
                 self.delivered.add_message(delta);
             }
         }
+    }
+}
+
+impl Tap for StreamTap {
+    fn push(&mut self, arrived: &[u8], out: &mut BytesMut) -> Result<(), UpstreamError> {
+        self.scanner.push(arrived);
+        while !self.cut {
+            let piece = self
+                .scanner
+                .next_piece()
+                .map_err(|_| UpstreamError::TooLarge { limit_bytes: MAX_EVENT_BYTES as u64 })?;
+            match piece {
+                None => return Ok(()),
+                Some(Piece::LateLf) if self.last_dropped => {}
+                Some(Piece::LateLf) => out.extend_from_slice(b"\n"),
+                Some(Piece::Block(block)) => self.block(&block, out)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// A last event that only lacks its blank line is passed on, half an event is not.
+    fn finish(&mut self, out: &mut BytesMut) -> Result<(), UpstreamError> {
+        let rest = self.scanner.take_rest();
+        let event = Event::read(&rest, self.at_start);
+        let is_whole =
+            event.is_only_comments() || &*event.data == b"[DONE]" || (event.has_data() && object(&event.data).is_ok());
+        let before = out.len();
+        if is_whole {
+            self.block(&rest, out)?;
+        }
+        let complete = self.is_complete() && (is_whole || self.done);
+        if (self.member_due || !complete) && out.len() > before {
+            out.extend_from_slice(b"\n\n");
+        }
+        if complete {
+            self.write_member(out);
+        }
+        if complete { Ok(()) } else { Err(UpstreamError::Truncated) }
+    }
+
+    fn outcome(&self) -> StreamOutcome {
+        StreamOutcome {
+            counted_output: self.meter.as_ref().map(Meter::tokens),
+            usage: self.usage,
+            finish_reasons: self.choices.values().flatten().cloned().collect(),
+            delivered: self.delivered.clone(),
+            complete: self.is_complete(),
+            upstream_model: self.upstream_model.clone(),
+            answer_id: self.answer_id.clone(),
+            created_s: self.created_s,
+        }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.done || (!self.choices.is_empty() && self.choices.values().all(Option::is_some))
+    }
+
+    fn fail(&mut self, told: &Told<'_>, out: &mut BytesMut) {
+        out.extend_from_slice(&failure(told));
+    }
+
+    fn saw_event(&self) -> bool {
+        self.saw_event
+    }
+
+    /// Whether `[DONE]` has passed.
+    fn saw_done(&self) -> bool {
+        self.done
+    }
+
+    fn is_cut(&self) -> bool {
+        self.cut
     }
 }
 

@@ -8,7 +8,7 @@ use crate::json::{Members, elements, text_of};
 
 /// Which text of a message a piece belongs to. In the order in which models write them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Part {
+pub(crate) enum Part {
     Reasoning,
     Content,
     Refusal,

@@ -97,7 +97,7 @@ fn tool_call(message: &Value, index: u64, name: &str) -> Value {
 }
 
 /// The longest beginning of a text that has at most so many tokens.
-fn prefix(text: &str, family: Family, tokens: u64) -> &str {
+pub(crate) fn prefix(text: &str, family: Family, tokens: u64) -> &str {
     if tokens_of(family, text) <= tokens {
         return text;
     }

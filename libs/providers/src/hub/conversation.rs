@@ -1,0 +1,267 @@
+//! A request as every chat dialect can say it. Texts and raw values are borrowed from the client's body.
+
+use std::borrow::Cow;
+
+use serde_json::value::RawValue;
+
+/// Who speaks in a turn. Rules of the conversation are no turn, and results of tools are what the user says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    User,
+    Assistant,
+}
+
+/// Where an image is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ImageSource<'a> {
+    /// At an address that somebody has to fetch it from.
+    Url(Cow<'a, str>),
+    /// In the request, as standard base64.
+    Base64 { media_type: Cow<'a, str>, data: Cow<'a, str> },
+}
+
+/// A piece of what is said in a turn.
+#[derive(Clone, Debug)]
+pub(crate) enum Block<'a> {
+    Text {
+        text: Cow<'a, str>,
+        /// `cache_control` as the client wrote it: the prompt may be cached up to here.
+        cache: Option<&'a RawValue>,
+    },
+    Image {
+        source: ImageSource<'a>,
+        /// How closely the model is to look at it, as OpenAI's `detail`.
+        detail: Option<Cow<'a, str>>,
+        cache: Option<&'a RawValue>,
+    },
+    /// A document, such as a PDF file, as standard base64.
+    Document { media_type: Cow<'a, str>, data: Cow<'a, str>, name: Option<Cow<'a, str>>, cache: Option<&'a RawValue> },
+    /// What the model thought. Providers that sign it want it back as it was.
+    Reasoning { text: Cow<'a, str>, signature: Option<Cow<'a, str>> },
+    /// What the model thought, readable by its provider alone.
+    RedactedReasoning { data: Cow<'a, str> },
+    ToolCall {
+        id: Cow<'a, str>,
+        name: Cow<'a, str>,
+        /// JSON as text, exactly as the model wrote it.
+        arguments: Cow<'a, str>,
+        /// The provider's mark on the thought that led to the call, which it wants back (Gemini).
+        signature: Option<Cow<'a, str>>,
+    },
+    ToolResult {
+        call_id: Cow<'a, str>,
+        /// The tool's name, found by the call's id where the dialect does not repeat it.
+        name: Option<Cow<'a, str>>,
+        /// Texts, images and documents.
+        content: Vec<Block<'a>>,
+        is_error: bool,
+        cache: Option<&'a RawValue>,
+    },
+}
+
+/// What one side says before the other speaks again. Turns alternate, and none is empty.
+#[derive(Clone, Debug)]
+pub(crate) struct Turn<'a> {
+    pub(crate) role: Role,
+    pub(crate) blocks: Vec<Block<'a>>,
+}
+
+/// A function that the client runs for the model.
+#[derive(Clone, Debug)]
+pub(crate) struct Tool<'a> {
+    pub(crate) name: Cow<'a, str>,
+    pub(crate) description: Option<Cow<'a, str>>,
+    /// JSON Schema of the arguments.
+    pub(crate) parameters: Option<&'a RawValue>,
+    pub(crate) strict: Option<bool>,
+    pub(crate) cache: Option<&'a RawValue>,
+}
+
+/// Whether the model has to call a tool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ToolChoice<'a> {
+    Auto,
+    None,
+    Required,
+    Named(Cow<'a, str>),
+}
+
+/// The form of the answer.
+#[derive(Clone, Debug)]
+pub(crate) enum Format<'a> {
+    /// Any JSON object.
+    Json,
+    Schema {
+        name: Cow<'a, str>,
+        description: Option<Cow<'a, str>>,
+        schema: &'a RawValue,
+        strict: Option<bool>,
+    },
+}
+
+/// How much the model thinks before it answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effort {
+    None,
+    Minimal,
+    Low,
+    Medium,
+    High,
+    /// More than `high`, where a model has it (`xhigh`, `max`).
+    Highest,
+}
+
+/// What the client says of the model's thinking. `name` is the field it says it by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reasoning {
+    pub(crate) name: &'static str,
+    pub(crate) effort: Option<Effort>,
+    /// The most tokens it may think.
+    pub(crate) budget: Option<u64>,
+}
+
+/// What a setting is, whatever it is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SettingKind {
+    Temperature,
+    TopP,
+    TopK,
+    Seed,
+    FrequencyPenalty,
+    PresencePenalty,
+}
+
+/// A number that steers how the model chooses its words.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setting<'a> {
+    pub(crate) kind: SettingKind,
+    /// As the client calls it.
+    pub(crate) name: &'static str,
+    pub(crate) value: &'a RawValue,
+}
+
+/// A request.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Conversation<'a> {
+    /// The rules: the client's, and before them the project's. Texts only.
+    pub(crate) system: Vec<Block<'a>>,
+    pub(crate) turns: Vec<Turn<'a>>,
+    pub(crate) tools: Vec<Tool<'a>>,
+    pub(crate) tool_choice: Option<ToolChoice<'a>>,
+    /// Whether the model may call several tools at once.
+    pub(crate) parallel_tools: Option<bool>,
+    pub(crate) format: Option<Format<'a>>,
+    pub(crate) reasoning: Option<Reasoning>,
+    /// The most tokens of the answer, reasoning included.
+    pub(crate) output_limit: Option<u64>,
+    pub(crate) stop: Vec<Cow<'a, str>>,
+    pub(crate) settings: Vec<Setting<'a>>,
+    /// Whom the client asks for, for the provider's abuse detection.
+    pub(crate) user: Option<Cow<'a, str>>,
+    pub(crate) stream: bool,
+    /// Fields of the client's that have no place here, by path. A writer adds those that its provider has no place for.
+    pub(crate) dropped: Vec<Cow<'a, str>>,
+}
+
+impl<'a> Conversation<'a> {
+    /// Adds to the last turn if it is the same side's, else begins one. Nothing is nothing.
+    pub(crate) fn say(&mut self, role: Role, blocks: impl IntoIterator<Item = Block<'a>>) {
+        let mut blocks = blocks.into_iter().peekable();
+        if blocks.peek().is_none() {
+            return;
+        }
+        match self.turns.last_mut().filter(|turn| turn.role == role) {
+            Some(turn) => turn.blocks.extend(blocks),
+            None => self.turns.push(Turn { role, blocks: blocks.collect() }),
+        }
+    }
+
+    /// Puts texts of the gateway into the conversation: the project's prompt before the client's rules, and the context
+    /// block before that or before what the user said last, behind everything that a provider may have cached.
+    pub(crate) fn ground(&mut self, project_prompt: Option<&'a str>, context: Option<&'a str>, at_last_user: bool) {
+        let text = |text: &'a str| Block::Text { text: Cow::Borrowed(text), cache: None };
+        let mut front = Vec::new();
+        if let Some(context) = context {
+            let said_last = self.turns.last_mut().filter(|turn| at_last_user && turn.role == Role::User);
+            match said_last {
+                Some(turn) => {
+                    // After the results of tools: providers want those first.
+                    let place = turn.blocks.iter().rposition(|block| matches!(block, Block::ToolResult { .. }));
+                    turn.blocks.insert(place.map_or(0, |at| at + 1), text(context));
+                }
+                None => {
+                    // What changes with every question makes a cache of the rules useless, and a provider charges for it.
+                    for block in &mut self.system {
+                        if let Block::Text { cache, .. } = block {
+                            *cache = None;
+                        }
+                    }
+                    front.push(text(context));
+                }
+            }
+        }
+        front.extend(project_prompt.map(text));
+        self.system.splice(..0, front);
+    }
+
+    /// The tool that a call's id belongs to, for dialects that name the tool with its result.
+    pub(crate) fn tool_name(&self, call_id: &str) -> Option<&str> {
+        self.turns.iter().rev().flat_map(|turn| &turn.blocks).find_map(|block| match block {
+            Block::ToolCall { id, name, .. } if id == call_id => Some(name.as_ref()),
+            _ => None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> Block<'_> {
+        Block::Text { text: Cow::Borrowed(text), cache: None }
+    }
+
+    fn said<'a>(blocks: &'a [Block<'_>]) -> Vec<&'a str> {
+        let word = |block: &'a Block<'_>| match block {
+            Block::Text { text, .. } => text.as_ref(),
+            Block::ToolResult { .. } => "(result)",
+            _ => "(other)",
+        };
+        blocks.iter().map(word).collect()
+    }
+
+    #[test]
+    fn turns_alternate_whoever_says_how_much() {
+        let mut conversation = Conversation::default();
+        conversation.say(Role::User, [text("a"), text("b")]);
+        conversation.say(Role::User, [text("c")]);
+        conversation.say(Role::Assistant, []);
+        conversation.say(Role::User, [text("d")]);
+        conversation.say(Role::Assistant, [text("e")]);
+        let turns: Vec<_> = conversation.turns.iter().map(|turn| (turn.role, said(&turn.blocks))).collect();
+        assert_eq!(turns, [(Role::User, vec!["a", "b", "c", "d"]), (Role::Assistant, vec!["e"])]);
+    }
+
+    #[test]
+    fn texts_of_ours_go_before_the_clients() {
+        let conversation = || {
+            let mut conversation = Conversation { system: vec![text("rules")], ..Conversation::default() };
+            let result = Block::ToolResult {
+                call_id: Cow::Borrowed("1"),
+                name: None,
+                content: Vec::new(),
+                is_error: false,
+                cache: None,
+            };
+            conversation.say(Role::User, [result, text("question")]);
+            conversation
+        };
+        let mut in_front = conversation();
+        in_front.ground(Some("project"), Some("context"), false);
+        assert_eq!(said(&in_front.system), ["context", "project", "rules"]);
+        let mut at_end = conversation();
+        at_end.ground(Some("project"), Some("context"), true);
+        assert_eq!(said(&at_end.system), ["project", "rules"]);
+        assert_eq!(said(&at_end.turns[0].blocks), ["(result)", "context", "question"]);
+    }
+}

@@ -1,0 +1,22 @@
+//! What all dialects have in common, for answers that one dialect asks for and another gives.
+//!
+//! A request that goes to a provider of its own dialect stays the client's bytes and never comes here. One that does not
+//! is read into a [`Conversation`] by the client's dialect and written by the provider's; what the provider answers is
+//! read into [`Event`]s by its dialect and written by the client's. So each dialect knows itself and this form, and no
+//! other dialect.
+
+// Until the second dialect is there, nothing is translated.
+#![allow(dead_code, unused_imports, reason = "the dialects that use it follow")]
+
+mod conversation;
+mod event;
+mod tally;
+mod whole;
+
+pub(crate) use conversation::{
+    Block, Conversation, Effort, Format, ImageSource, Reasoning, Role, Setting, SettingKind, Tool, ToolChoice, Turn,
+};
+pub use event::Told;
+pub(crate) use event::{Event, Finish, Reader, Writer};
+pub(crate) use tally::Tally;
+pub(crate) use whole::{Part, Whole};

@@ -1,0 +1,138 @@
+//! A client's chat request, in whichever dialect it came.
+
+use std::borrow::Cow;
+
+use domain::ProviderType;
+use serde_json::value::RawValue;
+
+use crate::client::ChatCall;
+use crate::dialect::openai::{ChatRequest, Feature, Outgoing, RequestError};
+use crate::dialect::{ClientDialect, UpstreamDialect};
+
+/// A request that is read and can be made ready for any provider.
+#[derive(Clone, Debug)]
+pub enum Inbound<'a> {
+    /// OpenAI's Chat Completions.
+    Chat(ChatRequest<'a>),
+}
+
+impl<'a> Inbound<'a> {
+    /// Reads a request body.
+    ///
+    /// # Errors
+    /// See [`RequestError`]; all of them are the client's to mend.
+    pub fn parse(dialect: ClientDialect, body: &'a [u8]) -> Result<Self, RequestError> {
+        Ok(match dialect {
+            ClientDialect::Chat => Self::Chat(ChatRequest::parse(body)?),
+        })
+    }
+
+    /// The dialect it came in, in which the answer goes back.
+    #[must_use]
+    pub fn dialect(&self) -> ClientDialect {
+        match self {
+            Self::Chat(_) => ClientDialect::Chat,
+        }
+    }
+
+    /// The model name asked for; empty when none is given.
+    #[must_use]
+    pub fn model(&self) -> &str {
+        match self {
+            Self::Chat(request) => &request.model,
+        }
+    }
+
+    /// Whether the answer is to be streamed.
+    #[must_use]
+    pub fn is_streamed(&self) -> bool {
+        match self {
+            Self::Chat(request) => request.stream,
+        }
+    }
+
+    /// How many answers are asked for.
+    #[must_use]
+    pub fn answers(&self) -> u64 {
+        match self {
+            Self::Chat(request) => request.n,
+        }
+    }
+
+    /// The largest of all fields that bound the output, in tokens per answer; `None` when nothing bounds it.
+    #[must_use]
+    pub fn output_limit(&self) -> Option<u64> {
+        match self {
+            Self::Chat(request) => request.output_limit,
+        }
+    }
+
+    /// Whom the client asks for.
+    #[must_use]
+    pub fn user(&self) -> Option<&str> {
+        match self {
+            Self::Chat(request) => request.user.as_deref(),
+        }
+    }
+
+    /// `metadata` as sent.
+    #[must_use]
+    pub fn metadata(&self) -> Option<&'a RawValue> {
+        match self {
+            Self::Chat(request) => request.metadata,
+        }
+    }
+
+    /// Whether the passages used are to be returned (`ragmux.include_context`).
+    #[must_use]
+    pub fn includes_context(&self) -> bool {
+        match self {
+            Self::Chat(request) => request.include_context,
+        }
+    }
+
+    /// The text of what the user said last.
+    #[must_use]
+    pub fn last_user_text(&self) -> Option<Cow<'_, str>> {
+        match self {
+            Self::Chat(request) => request.last_user_text(),
+        }
+    }
+
+    /// Whether the conversation ends with a tool's result.
+    #[must_use]
+    pub fn ends_with_tool_result(&self) -> bool {
+        match self {
+            Self::Chat(request) => request.ends_with_tool_result(),
+        }
+    }
+
+    /// Everything of the prompt that is text, for counting its tokens.
+    #[must_use]
+    pub fn countable_texts(&self) -> Vec<Cow<'_, str>> {
+        match self {
+            Self::Chat(request) => request.countable_texts(),
+        }
+    }
+
+    /// All features of the request that cost more than its tokens.
+    ///
+    /// # Errors
+    /// [`RequestError`] for a feature whose kind cannot be told.
+    pub fn costly_features(&self, provider: ProviderType) -> Result<Vec<Feature>, RequestError> {
+        match self {
+            Self::Chat(request) => request.costly_features(provider),
+        }
+    }
+
+    /// The call for a provider; `None` for one without models that chat.
+    ///
+    /// # Errors
+    /// [`RequestError`] where the request has no form that the provider would understand.
+    pub fn call(&self, provider: ProviderType, outgoing: &Outgoing<'_>) -> Option<Result<ChatCall, RequestError>> {
+        let upstream = UpstreamDialect::of(provider, self.dialect())?;
+        Some(match (self, upstream) {
+            (Self::Chat(request), UpstreamDialect::Chat) => Ok(request.call(outgoing)),
+        })
+    }
+}
