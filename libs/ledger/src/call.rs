@@ -4,10 +4,10 @@ use std::time::Instant;
 
 use domain::{NanoUsd, PriceSnapshot, RequestId};
 use store::ledger::{Denial, Entry, Headroom, OpenCallRow, Settlement};
-use tokio::sync::mpsc::OwnedPermit;
 use tokio::sync::watch;
 
 use crate::charge::{Usage, charge};
+use crate::place::Place;
 use crate::prices::PriceSource;
 
 /// How a call ended, as far as the charge depends on it.
@@ -57,9 +57,9 @@ pub(crate) struct Handed {
 /// A call that holds part of a budget.
 ///
 /// Its figures are kept up to date while it runs, so that dropping it at any moment settles it correctly: as left by the
-/// client (status 499) unless it was finished.
+/// client (status 499) unless it was finished, or as a fault of ours (500) where a panic drops it.
 pub struct OpenCall {
-    permit: Option<OwnedPermit<Handed>>,
+    place: Option<Place>,
     row: OpenCallRow,
     verdict: Option<watch::Receiver<Verdict>>,
     counted_prompt: i64,
@@ -77,13 +77,13 @@ pub struct OpenCall {
 
 impl OpenCall {
     pub(crate) fn new(
-        permit: OwnedPermit<Handed>,
+        place: Place,
         row: OpenCallRow,
         headroom: Headroom,
         verdict: Option<watch::Receiver<Verdict>>,
     ) -> Self {
         Self {
-            permit: Some(permit),
+            place: Some(place),
             counted_prompt: row.ask.prompt_tokens,
             row,
             verdict,
@@ -198,7 +198,7 @@ impl OpenCall {
     }
 
     fn settle(&mut self, ending: Ending) {
-        let Some(permit) = self.permit.take() else { return };
+        let Some(place) = self.place.take() else { return };
         let charge = charge(ending, self.sent, self.counted_prompt, self.delivered, self.usage, &self.prices);
         let mut entry = std::mem::take(&mut self.entry);
         entry.estimated = charge.estimated || self.side_estimated;
@@ -212,13 +212,21 @@ impl OpenCall {
             entry,
         };
         let is_wanted = self.headroom.holds_fewer_than(ROOM_FOR, &self.row);
-        permit.send(Handed { settlement, verdict: self.verdict.take(), is_wanted });
+        place.hand_in(Handed { settlement, verdict: self.verdict.take(), is_wanted });
     }
 }
 
 impl Drop for OpenCall {
     fn drop(&mut self) {
-        self.settle(Ending::ClientGone);
+        if !std::thread::panicking() {
+            self.settle(Ending::ClientGone);
+            return;
+        }
+        // A fault of ours, which its client is told unless the answer has begun.
+        self.entry.status = 500;
+        self.entry.error_code = Some("internal_error".to_owned());
+        let has_begun = self.delivered > 0 || self.entry.first_byte_ms.is_some();
+        self.settle(if has_begun { Ending::Cut } else { Ending::Fault });
     }
 }
 

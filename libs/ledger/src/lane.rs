@@ -8,15 +8,15 @@ use domain::ProjectId;
 use store::instances::Standing;
 use store::ledger::{Admission, Ask, LedgerEpoch, LedgerLink, OpenCallRow};
 use store::{Store, StoreError};
-use tokio::sync::mpsc::OwnedPermit;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
-use crate::call::{Ending, Handed, OpenCall, Overruling, Verdict};
+use crate::call::{Ending, OpenCall, Overruling, Verdict};
 use crate::denied::{Denied, LastTries, Unsaid};
 use crate::error::LedgerError;
 use crate::live::LiveCalls;
 use crate::parked::{Parked, by_project};
+use crate::place::Place;
 use crate::pulse::Pulse;
 use crate::service::Outcome;
 use crate::writer::Wanted;
@@ -44,11 +44,11 @@ pub(crate) struct Waiting {
 
 /// Who hears of the outcome.
 pub(crate) enum Reply {
-    /// A caller that waits, with the permit its settlement will need.
-    Now { permit: OwnedPermit<Handed>, to: oneshot::Sender<Result<Outcome, LedgerError>> },
-    /// A call that runs already. It is tried until the database has decided; `again` says that an earlier try may have
+    /// A caller that waits, with the place its settlement will need.
+    Now { place: Place, to: oneshot::Sender<Result<Outcome, LedgerError>> },
+    /// A call that has begun. It is tried until the database has decided; `again` says that an earlier try may have
     /// been committed without its answer having arrived.
-    Later { verdict: watch::Sender<Verdict>, again: bool },
+    Later { verdict: watch::Sender<Verdict>, begun: Instant, again: bool },
 }
 
 impl Waiting {
@@ -57,6 +57,14 @@ impl Waiting {
             Reply::Now { to, .. } => !to.is_closed(),
             // It runs, whoever still listens.
             Reply::Later { .. } => true,
+        }
+    }
+
+    /// When it began, where it did not wait.
+    fn begun(&self) -> Option<Instant> {
+        match self.reply {
+            Reply::Now { .. } => None,
+            Reply::Later { begun, .. } => Some(begun),
         }
     }
 
@@ -129,36 +137,47 @@ impl Lane {
             || !self.unsaid.is_empty()
             || !self.last_tries.is_empty()
         {
+            match self.due {
+                Some(due) => self.pulse.works(due - GATHER),
+                None => self.pulse.rests(),
+            }
             let due = self.due.unwrap_or_else(Instant::now);
             tokio::select! {
                 received = inbox.recv_many(&mut self.unsent, BATCH), if open => open = received > 0,
                 () = sleep_until(due), if self.due.is_some() => {}
                 () = self.parked.due() => {
+                    self.begin();
                     let batch = self.parked.take(BATCH);
                     self.admit(batch).await;
                     continue;
                 }
                 known = self.unsaid.known() => {
+                    self.begin();
                     self.ask_again(known).await;
                     continue;
                 }
                 () = self.last_tries.due() => {
+                    self.begin();
                     self.say().await;
                     continue;
                 }
                 Ok(()) = self.seen_epoch.changed() => {
+                    self.begin();
                     self.put_back().await;
                     continue;
                 }
             }
+            let now = Instant::now();
+            let oldest = self.unsent.iter().filter_map(Waiting::begun).min().unwrap_or(now);
             // Who waits takes those along that nobody waits for.
-            let hurries = |waiting: &Waiting| matches!(waiting.reply, Reply::Now { .. });
-            let gathered = self.unsent.len() >= BATCH || self.due.is_some_and(|due| due <= Instant::now());
+            let hurries = |waiting: &Waiting| waiting.begun().is_none();
+            let gathered = self.unsent.len() >= BATCH || oldest + GATHER <= now;
             if open && !gathered && !self.unsent.iter().any(hurries) {
-                self.due.get_or_insert_with(|| Instant::now() + GATHER);
+                self.due = Some(oldest + GATHER);
                 continue;
             }
             self.due = None;
+            self.pulse.works(oldest);
             let mut batch = std::mem::take(&mut self.unsent);
             batch.retain(Waiting::is_wanted);
             let mut batch = self.turn_away(batch);
@@ -169,6 +188,14 @@ impl Lane {
             }
         }
         self.link.close().await;
+    }
+
+    /// Begins something that may take a while.
+    fn begin(&self) {
+        // What gathers meanwhile waits for longer.
+        if self.due.is_none() {
+            self.pulse.works(Instant::now());
+        }
     }
 
     /// Turns asks of locked projects away, and returns the others.
@@ -235,6 +262,7 @@ impl Lane {
             let outcome = self.ask(&batch.iter().collect::<Vec<_>>()).await;
             match outcome {
                 Ok(admissions) => {
+                    self.go_on(&batch);
                     for (waiting, admission) in batch.into_iter().zip(admissions) {
                         match admission {
                             Admission::Denied(denial) if denial.held > 0 => {
@@ -272,12 +300,23 @@ impl Lane {
         }
     }
 
+    /// Lets calls of the batch's projects begin without waiting again, unless some that have begun are undecided.
+    fn go_on(&mut self, batch: &[Waiting]) {
+        if self.pulse.is_any_held_up() {
+            for project in batch.iter().map(|waiting| waiting.ask.project) {
+                self.locked.remove(&project);
+                if !self.parked.holds(project) {
+                    self.pulse.goes_on(project);
+                }
+            }
+        }
+    }
+
     async fn ask(&mut self, batch: &[&Waiting]) -> Result<Vec<Admission>, StoreError> {
-        self.pulse.works();
         let outcome = self.send(batch).await;
         let is_away =
             outcome.as_ref().is_err_and(|error| error.is_transient() && !matches!(error, StoreError::Conflict));
-        self.pulse.rests(is_away);
+        self.pulse.answered(is_away);
         outcome
     }
 
@@ -327,10 +366,10 @@ impl Lane {
     fn answer(&self, waiting: Waiting, admission: Admission) {
         let Waiting { ask, reply } = waiting;
         match (reply, admission) {
-            (Reply::Now { permit, to }, Admission::Admitted { at, output_tokens, headroom }) => {
+            (Reply::Now { place, to }, Admission::Admitted { at, output_tokens, headroom }) => {
                 let row = OpenCallRow::held(ask, Some(at), output_tokens);
                 self.live.keep(row.clone());
-                let call = OpenCall::new(permit, row, headroom, None);
+                let call = OpenCall::new(place, row, headroom, None);
                 if let Err(Ok(Outcome::Open(call))) = to.send(Ok(Outcome::Open(Box::new(call)))) {
                     // The caller has left, and nothing was sent.
                     call.finish(Ending::Fault, 499, Some("abandoned"));
@@ -361,17 +400,21 @@ impl Lane {
         if batch.is_empty() {
             return;
         }
-        let pause = if matches!(error, StoreError::Conflict) { LOCKED } else { PAUSE };
+        let is_locked = matches!(error, StoreError::Conflict);
         tracing::warn!(error = error as &dyn std::error::Error, calls = batch.len(), "admission failed");
         for waiting in batch {
+            let project = waiting.ask.project;
+            if is_locked {
+                self.pulse.holds_up(project);
+            }
             match waiting.reply {
                 Reply::Now { to, .. } => {
                     let _ = to.send(Err(LedgerError::from(error)));
                 }
-                Reply::Later { verdict, .. } if error.is_transient() => {
-                    let project = waiting.ask.project;
-                    let again = Waiting { ask: waiting.ask, reply: Reply::Later { verdict, again: true } };
-                    self.parked.park(project, [again], pause);
+                Reply::Later { verdict, begun, .. } if error.is_transient() => {
+                    self.pulse.holds_up(project);
+                    let again = Waiting { ask: waiting.ask, reply: Reply::Later { verdict, begun, again: true } };
+                    self.parked.park(project, [again], if is_locked { LOCKED } else { PAUSE });
                 }
                 // It runs without an admission: its settlement charges it directly.
                 Reply::Later { .. } => {}

@@ -3,8 +3,8 @@
 //! [`Ledger::admit`] reserves in PostgreSQL before anything is sent upstream; arrivals that come while a statement is in
 //! flight go together in the next one. What it returns, an [`OpenCall`], is the one place a call's figures are gathered,
 //! and settles the call when it is finished or dropped: at the end of an answer, on an error, when the client leaves,
-//! when a task panics and at shutdown. The permit to hand in the settlement is taken before the admission is sent, so a
-//! full writer slows admission down and loses nothing.
+//! when a task panics and at shutdown. The place for the settlement is taken before the admission is sent and given back
+//! when it is durable, so a full writer slows admission down and loses nothing.
 //!
 //! What a crash may leave behind is put right here too: a database that has lost commits is told the open calls again
 //! before anything new is admitted, admissions whose reply was lost are taken back, and calls of processes that are gone
@@ -21,6 +21,7 @@ mod lane;
 mod live;
 mod observer;
 mod parked;
+mod place;
 mod prices;
 mod pulse;
 mod service;

@@ -47,6 +47,11 @@ impl<T> Parked<T> {
         self.retry_at.get_or_insert_with(Instant::now);
     }
 
+    /// When something may be tried again.
+    pub(crate) fn due_at(&self) -> Option<Instant> {
+        self.retry_at
+    }
+
     /// Waits until something may be tried again; for ever where nothing waits.
     pub(crate) async fn due(&self) {
         match self.retry_at {

@@ -8,13 +8,14 @@ use store::instances::Standing;
 use store::ledger::{Ask, Denial, Headroom, OpenCallRow};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
-use crate::call::{Handed, OpenCall, Verdict};
+use crate::call::{OpenCall, Verdict};
 use crate::error::LedgerError;
 use crate::keeper::Keeper;
 use crate::lane::{Lane, Reply, Ties, Waiting};
 use crate::live::LiveCalls;
+use crate::place::Places;
 use crate::pulse::Pulse;
 use crate::writer::{self, Writer};
 
@@ -43,7 +44,7 @@ pub enum Outcome {
 pub struct Ledger {
     lanes: Arc<[(mpsc::Sender<Waiting>, Arc<Pulse>)]>,
     live: LiveCalls,
-    settlements: mpsc::Sender<Handed>,
+    places: Places,
     patience: Duration,
 }
 
@@ -60,13 +61,13 @@ impl Ledger {
     /// was given up by the others goes on under another. Others are given up after `orphan_after` without a beat.
     #[must_use]
     pub fn start(store: &Store, standing: &Standing, orphan_after: Duration) -> (Self, LedgerTasks) {
-        let (settlements, inbox) = mpsc::channel(writer::CAPACITY);
+        let (places, inbox, room) = Places::new(writer::CAPACITY);
         let (stop_writer, stopped) = oneshot::channel();
         let live = LiveCalls::new(LANES as usize);
         let doubts = Arc::new(Notify::new());
         let (epochs, seen_epoch) = watch::channel(None);
         let (wanted, asked_for) = mpsc::channel(LANES as usize);
-        let writer = Writer::new(store.ledger_link(), standing.clone(), live.clone());
+        let writer = Writer::new(store.ledger_link(), standing.clone(), live.clone(), room);
         let writer = tokio::spawn(writer.run(inbox, asked_for, stopped));
         let (senders, lanes) = (0..LANES as usize)
             .map(|number| {
@@ -92,7 +93,7 @@ impl Ledger {
             orphan_after,
         };
         let keeper = tokio::spawn(keeper.run());
-        let ledger = Self { lanes: senders.into(), live, settlements, patience: store.acquire_timeout() };
+        let ledger = Self { lanes: senders.into(), live, places, patience: store.acquire_timeout() };
         (ledger, LedgerTasks { lanes, keeper, writer, stop_writer })
     }
 
@@ -106,34 +107,35 @@ impl Ledger {
     }
 
     async fn wait_for(&self, ask: Ask) -> Result<Outcome, LedgerError> {
-        let permit = self.settlements.clone().reserve_owned().await.map_err(|_| LedgerError::ShuttingDown)?;
+        let place = self.places.take().await?;
         let (lane, _) = self.lane(&ask)?;
         let (to, answer) = oneshot::channel();
-        let waiting = Waiting { ask: Arc::new(ask), reply: Reply::Now { permit, to } };
+        let waiting = Waiting { ask: Arc::new(ask), reply: Reply::Now { place, to } };
         lane.send(waiting).await.map_err(|_| LedgerError::ShuttingDown)?;
         answer.await.map_err(|_| LedgerError::ShuttingDown)?
     }
 
     /// Begins a call that no cap limits, as far as the caller knows, without waiting for the database: its row is on the
     /// way. If a cap was set in the meantime, or the key revoked, [`OpenCall::overruled`] says so. While the database is
-    /// away or slow this waits as [`Ledger::admit`] does.
+    /// away or slow, or rows of the project are not written, this waits as [`Ledger::admit`] does.
     ///
     /// # Errors
     /// As for [`Ledger::admit`].
     pub async fn admit_unlimited(&self, ask: Ask) -> Result<Outcome, LedgerError> {
         let (lane, pulse) = self.lane(&ask)?;
-        if !pulse.is_prompt() {
+        if !pulse.is_prompt(ask.project) {
             return self.admit(ask).await;
         }
         let begin = async {
-            let permit = self.settlements.clone().reserve_owned().await.map_err(|_| LedgerError::ShuttingDown)?;
-            let place = lane.reserve().await.map_err(|_| LedgerError::ShuttingDown)?;
+            let place = self.places.take().await?;
+            let sending = lane.reserve().await.map_err(|_| LedgerError::ShuttingDown)?;
             let output_tokens = ask.output_tokens.max(0);
             let row = OpenCallRow::held(Arc::new(ask), None, output_tokens);
             let (verdict, decided) = watch::channel(Verdict::Pending);
             self.live.keep(row.clone());
-            place.send(Waiting { ask: Arc::clone(&row.ask), reply: Reply::Later { verdict, again: false } });
-            Ok(Outcome::Open(Box::new(OpenCall::new(permit, row, Headroom::default(), Some(decided)))))
+            let reply = Reply::Later { verdict, begun: Instant::now(), again: false };
+            sending.send(Waiting { ask: Arc::clone(&row.ask), reply });
+            Ok(Outcome::Open(Box::new(OpenCall::new(place, row, Headroom::default(), Some(decided)))))
         };
         timeout(self.patience, begin).await.map_err(|_| LedgerError::Unavailable)?
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use domain::{ApiKeyId, ProjectId};
 use store::StoreError;
 use store::instances::Standing;
-use store::ledger::{Ask, LedgerEpoch, LedgerLink, Settlement};
+use store::ledger::{Ask, Entry, LedgerEpoch, LedgerLink, Settlement};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -15,8 +15,9 @@ use crate::call::{Handed, Verdict};
 use crate::lane::BARE;
 use crate::live::LiveCalls;
 use crate::parked::{Parked, by_project};
+use crate::place::Room;
 
-/// Calls that may be open or unsettled at once in one process; admission waits beyond it.
+/// Calls that may be open, or ended and not yet durable in the ledger, at once in one process; admission waits beyond it.
 pub(crate) const CAPACITY: usize = 8192;
 const BATCH: usize = 128;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -34,6 +35,9 @@ const FLUSH_AFTER: Duration = Duration::from_millis(10);
 
 /// Settled calls that may wait for one flush.
 const UNFLUSHED: usize = 1024;
+
+/// How long a flush that is due may still wait while there is always something to settle.
+const FLUSH_BY: Duration = Duration::from_millis(100);
 
 /// Whose tiers a call counts in.
 #[derive(Clone, Copy)]
@@ -55,6 +59,7 @@ pub(crate) struct Writer {
     link: LedgerLink,
     standing: Standing,
     live: LiveCalls,
+    room: Room,
     /// Settled, and not known to be durable.
     unflushed: Vec<Settlement>,
     flush_at: Option<Instant>,
@@ -70,11 +75,12 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn new(link: LedgerLink, standing: Standing, live: LiveCalls) -> Self {
+    pub(crate) fn new(link: LedgerLink, standing: Standing, live: LiveCalls, room: Room) -> Self {
         Self {
             link,
             standing,
             live,
+            room,
             unflushed: Vec::new(),
             flush_at: None,
             undecided: Vec::new(),
@@ -86,7 +92,7 @@ impl Writer {
     }
 
     /// Settles what comes in until `stop` fires, then what is left, those calls included that are still open. It returns
-    /// when every permit has been used or given back and everything is durable; give the wait for that a deadline.
+    /// when every place has been used or given back and everything is durable; give the wait for that a deadline.
     pub(crate) async fn run(
         mut self,
         mut inbox: mpsc::Receiver<Handed>,
@@ -133,9 +139,7 @@ impl Writer {
                 () = self.aside.due() => self.settle_aside().await,
                 () = at(self.flush_at), if self.flush_at.is_some() => self.flush().await,
             }
-            if self.unflushed.len() >= UNFLUSHED {
-                self.flush().await;
-            }
+            self.catch_up().await;
         }
         self.settle(&mut handed).await;
         while self.undecided_until.is_some() || !self.aside.is_empty() {
@@ -146,6 +150,21 @@ impl Writer {
         }
         self.flush().await;
         self.link.close().await;
+    }
+
+    /// Does what is overdue, which a busy inbox would keep waiting for ever.
+    async fn catch_up(&mut self) {
+        let now = Instant::now();
+        let is_over = |moment: Option<Instant>| moment.is_some_and(|moment| moment <= now);
+        if is_over(self.undecided_until) {
+            self.look_again().await;
+        }
+        if is_over(self.aside.due_at()) {
+            self.settle_aside().await;
+        }
+        if self.unflushed.len() >= UNFLUSHED || is_over(self.flush_at.map(|due| due + FLUSH_BY)) {
+            self.flush().await;
+        }
     }
 
     /// Settles what was handed in, and remembers it until it is durable.
@@ -203,6 +222,7 @@ impl Writer {
         while !self.unflushed.is_empty() {
             match self.link.flush().await {
                 Ok(epoch) if self.epoch == Some(epoch) => {
+                    self.room.give_back(self.unflushed.len());
                     for settlement in self.unflushed.drain(..) {
                         self.live.forget(&settlement.call);
                     }
@@ -275,16 +295,14 @@ impl Writer {
                     }
                     Err(error) => {
                         let Some(settlement) = batch.first_mut() else { break };
-                        let request_id = settlement.call.ask.request;
-                        if settlement.entry.is_bare() && settlement.call.ask.details == BARE {
-                            tracing::error!(error = &error as &dyn std::error::Error, %request_id, "a settlement was refused for good and stays open");
-                            self.live.forget(&settlement.call);
+                        if !simplify(settlement) {
+                            // It stays known, so that its open row is not taken for one that nothing was sent for.
+                            self.room.give_back(1);
+                            let request_id = settlement.call.ask.request;
+                            let error: &dyn std::error::Error = &error;
+                            tracing::error!(error, %request_id, "a settlement was refused for good and stays open");
                             break;
                         }
-                        tracing::warn!(%request_id, "a settlement is written without its texts");
-                        settlement.entry = settlement.entry.bare();
-                        let ask = Ask { details: BARE.to_owned(), ..(*settlement.call.ask).clone() };
-                        settlement.call.ask = Arc::new(ask);
                     }
                 }
             }
@@ -299,6 +317,33 @@ impl Writer {
         let beyond = self.settled.len().saturating_sub(CAPACITY);
         self.settled.drain(..beyond);
     }
+}
+
+/// Makes a settlement that was refused simpler: without its texts, then charged by what it held, as if its process were
+/// gone. False when it is as simple as can be.
+fn simplify(settlement: &mut Settlement) -> bool {
+    let request_id = settlement.call.ask.request;
+    if !settlement.entry.is_bare() || settlement.call.ask.details != BARE {
+        tracing::warn!(%request_id, "a settlement is written without its texts");
+        settlement.entry = settlement.entry.bare();
+        settlement.call.ask = Arc::new(Ask { details: BARE.to_owned(), ..(*settlement.call.ask).clone() });
+        return true;
+    }
+    let Settlement { call, tokens, cost, entry, .. } = settlement;
+    let held = Entry {
+        status: entry.status,
+        estimated: true,
+        streamed: entry.streamed,
+        latency_ms: entry.latency_ms,
+        attempts: entry.attempts,
+        ..Entry::default()
+    };
+    if (*tokens, *cost) == (call.held_tokens, call.held_cost) && *entry == held {
+        return false;
+    }
+    tracing::warn!(%request_id, "a settlement is charged by what the call held");
+    (*tokens, *cost, *entry) = (call.held_tokens, call.held_cost, held);
+    true
 }
 
 /// Looks whether it is known what the call of a settlement holds.
@@ -316,4 +361,106 @@ fn decide(handed: &mut Handed) -> bool {
         Verdict::Pending => return is_ended,
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::{NanoUsd, Price, RequestId};
+    use store::ledger::OpenCallRow;
+    use testkit::{RoleName, TestDatabase, until};
+    use tokio::task::JoinHandle;
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::place::Places;
+
+    const BUDGET: Duration = Duration::from_secs(30);
+
+    struct Fixture {
+        database: TestDatabase,
+        project: ProjectId,
+        places: Places,
+        live: LiveCalls,
+        stop: oneshot::Sender<()>,
+        writer: JoinHandle<()>,
+        _wanted: mpsc::Sender<Wanted>,
+    }
+
+    /// A writer with so many places.
+    async fn fixture(places: usize) -> anyhow::Result<Fixture> {
+        let database = testkit::database().await?;
+        let project = database.insert_project("p", "").await?;
+        let store = database.store(RoleName::Edge)?;
+        let (places, inbox, room) = Places::new(places);
+        let live = LiveCalls::new(1);
+        let (stop, stopped) = oneshot::channel();
+        let (wanted, asked_for) = mpsc::channel(1);
+        let writer = Writer::new(store.ledger_link(), testkit::standing(&store).await?, live.clone(), room);
+        let writer = tokio::spawn(writer.run(inbox, asked_for, stopped));
+        Ok(Fixture { database, project, places, live, stop, writer, _wanted: wanted })
+    }
+
+    impl Fixture {
+        /// Hands in the settlement of a call that the database knows nothing of.
+        async fn hand_in(&self) -> anyhow::Result<RequestId> {
+            let ask = Ask {
+                request: RequestId::new(),
+                project: self.project,
+                key: None,
+                prompt_tokens: 10,
+                output_tokens: 100,
+                min_output: 1,
+                input_price: Price(0),
+                output_price: Price(0),
+                fixed_cost: NanoUsd(0),
+                details: r#"{"operation":"chat"}"#.to_owned(),
+            };
+            let call = OpenCallRow::held(Arc::new(ask), None, 100);
+            self.live.keep(call.clone());
+            let place = timeout(BUDGET, self.places.take()).await??;
+            let request = call.ask.request;
+            let settlement = Settlement { call, counts: false, tokens: 6, cost: NanoUsd(0), entry: Entry::default() };
+            place.hand_in(Handed { settlement, verdict: None, is_wanted: true });
+            Ok(request)
+        }
+    }
+
+    #[tokio::test]
+    async fn a_call_keeps_its_place_until_its_settlement_is_durable() -> anyhow::Result<()> {
+        let fixture = fixture(2).await?;
+        let lock = fixture.database.lock_project(fixture.project).await?;
+        for _ in 0..2 {
+            fixture.hand_in().await?;
+        }
+        until("the writer to wait for the lock", async || fixture.database.has_lock_waiters().await).await?;
+        assert!(timeout(Duration::ZERO, fixture.places.take()).await.is_err(), "both are only in memory");
+        lock.release().await?;
+        let places = (fixture.hand_in().await?, fixture.hand_in().await?);
+        assert_ne!(places.0, places.1);
+        until("all are settled", async || Ok(fixture.live.ids().is_empty())).await?;
+        assert!(fixture.stop.send(()).is_ok());
+        timeout(BUDGET, fixture.writer).await??;
+        assert_eq!(fixture.database.tier_totals(fixture.project).await?.log_rows, 4);
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn a_call_whose_settlement_is_refused_for_good_stays_known_and_frees_its_place() -> anyhow::Result<()> {
+        let fixture = fixture(1).await?;
+        fixture
+            .database
+            .execute(
+                "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+                     $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = 'invalid_parameter_value'; END $$;
+                 CREATE TRIGGER refuse BEFORE INSERT ON request_logs FOR EACH ROW EXECUTE FUNCTION refuse()",
+            )
+            .await?;
+        let refused = fixture.hand_in().await?;
+        timeout(BUDGET, fixture.places.take()).await??;
+        // Or its open row would be taken for that of an admission whose reply was lost.
+        assert!(fixture.live.ids().contains(&refused));
+        assert!(fixture.stop.send(()).is_ok());
+        timeout(BUDGET, fixture.writer).await??;
+        Ok(())
+    }
 }

@@ -192,7 +192,7 @@ pub struct Settlement {
 
 /// Columns of `request_logs` that the admission did not know yet. Members that are `None` stay as the admission wrote
 /// them.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(default)]
 pub struct Entry {
     /// The model that answered.

@@ -123,6 +123,24 @@ impl TestDatabase {
         Ok(rows)
     }
 
+    /// How many calls of a project were settled after the last one of another project.
+    ///
+    /// # Errors
+    /// When the server cannot be reached.
+    pub async fn settled_after(&self, project: ProjectId, other: ProjectId) -> anyhow::Result<i64> {
+        let pool = self.superuser_pool().await?;
+        let later = sqlx::query_scalar(
+            "SELECT count(*) FROM request_logs
+              WHERE project_id = $1 AND settled_at > (SELECT max(settled_at) FROM request_logs WHERE project_id = $2)",
+        )
+        .bind(project.0)
+        .bind(other.0)
+        .fetch_one(&pool)
+        .await?;
+        pool.close().await;
+        Ok(later)
+    }
+
     /// Runs statements as a superuser.
     ///
     /// # Errors
