@@ -17,6 +17,7 @@ mod error;
 mod fallback;
 mod http;
 mod hub;
+mod images;
 mod inbound;
 mod json;
 mod retry;
@@ -41,6 +42,9 @@ pub use error::{Charge, UpstreamError, Waited, Words};
 pub use fallback::order;
 pub use http::{ClientError, HttpOptions, MAX_ANSWER_BYTES};
 pub use hub::Told;
+pub use images::{
+    DataFault, Image, ImageError, ImageOptions, Images, MAX_IMAGES_PER_REQUEST, is_data_url, read_data_url,
+};
 pub use inbound::Inbound;
 pub use retry::{Attempts, MAX_ATTEMPTS};
 pub use scrub::{MAX_MESSAGE_CHARS, scrub};
