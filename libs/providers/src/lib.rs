@@ -20,6 +20,7 @@ mod hub;
 mod images;
 mod inbound;
 mod json;
+mod names;
 mod retry;
 mod scrub;
 mod sse;

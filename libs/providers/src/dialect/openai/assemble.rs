@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn everything_but_the_model_is_sent_as_it_came() {
-        let body = "{ \"temperature\" : 1.50,\n\t\"model\": \"asked\" , \"x\":{\"b\" :1e2,\"b\":null},\"messages\":[ {\"role\":\"user\",\"content\":\"\\u0061\"} ] }";
+        let body = "{ \"temperature\" : 1.50,\n\t\"model\": \"asked\" , \"x\":{\"b\" :1e2,\"B\":null},\"messages\":[ {\"role\":\"user\",\"content\":\"\\u0061\"} ] }";
         assert_eq!(sent(body, &PLAIN), body.replace("\"asked\"", "\"real\""));
     }
 

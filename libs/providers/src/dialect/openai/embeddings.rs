@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use super::request::{RequestError, optional_text};
+use super::request::{RequestError, optional_text, text_at};
 use super::strict::read_body;
 use crate::client::EmbeddingsCall;
 use crate::json::{Members, Splices, elements, literal, span, text_of};
@@ -83,10 +83,10 @@ fn invalid(field: &str, must: &'static str) -> RequestError {
     RequestError::Invalid { field: field.to_owned(), must }
 }
 
-fn input(value: &RawValue) -> Result<EmbeddingInput<'_>, RequestError> {
+fn input<'a>(value: &'a RawValue) -> Result<EmbeddingInput<'a>, RequestError> {
     const MUST: &str = "a string, an array of strings, an array of token numbers or an array of those";
-    if let Some(text) = text_of(value) {
-        return Ok(EmbeddingInput::Texts(vec![text]));
+    if value.get().starts_with('"') {
+        return Ok(EmbeddingInput::Texts(vec![text_at(value, || "input".to_owned(), MUST)?]));
     }
     let list = elements(value.get()).map_err(|_| invalid("input", MUST))?;
     if list.len() > MAX_INPUTS {
@@ -94,8 +94,11 @@ fn input(value: &RawValue) -> Result<EmbeddingInput<'_>, RequestError> {
     }
     let first = list.first().ok_or(RequestError::Missing("input"))?;
     if first.get().starts_with('"') {
-        let texts = list.iter().map(|value| text_of(value)).collect::<Option<Vec<_>>>();
-        return texts.map(EmbeddingInput::Texts).ok_or_else(|| invalid("input", MUST));
+        let text = |(at, value): (usize, &&'a RawValue)| match value.get().starts_with('"') {
+            true => text_at(value, || format!("input[{at}]"), MUST),
+            false => Err(invalid("input", MUST)),
+        };
+        return list.iter().enumerate().map(text).collect::<Result<_, _>>().map(EmbeddingInput::Texts);
     }
     if first.get().starts_with('[') {
         let lengths = list.iter().map(|tokens| token_count(tokens.get())).collect::<Option<Vec<_>>>();
@@ -153,6 +156,10 @@ mod tests {
         let many = format!("[{}]", vec!["\"\""; MAX_INPUTS + 1].join(","));
         assert_eq!(parse(&many).unwrap_err(), "input must be at most 65536 inputs");
         assert_eq!(parse("[]").unwrap_err(), "input is required");
+        for (input, field) in [(r#""\ud800""#, "input"), (r#"["a","\ud83d"]"#, "input[1]")] {
+            let said = format!("{field} has an invalid Unicode escape: a surrogate that is not one of a pair");
+            assert_eq!(parse(input).unwrap_err(), said);
+        }
         assert_eq!(parse("null").unwrap_err(), "input is required");
     }
 

@@ -5,7 +5,7 @@ use domain::ProviderType;
 use serde_json::value::RawValue;
 
 use super::embeddings::EmbeddingsRequest;
-use super::request::{ChatRequest, RequestError};
+use super::request::{ChatRequest, Part, RequestError, text_at};
 use super::strict::strict;
 use crate::json::{Members, elements, folded, text_of};
 
@@ -51,21 +51,28 @@ const COMPATIBLE: &[Costly] = &[
 /// Tools that the client runs itself.
 const OWN_TOOLS: [&str; 2] = ["function", "custom"];
 
-/// Parts of messages with prices of their own.
-const COSTLY_PARTS: [&str; 1] = ["input_audio"];
+/// Parts of messages that are paid as the prompt's tokens, pictures included. All others, known or not (`input_audio`,
+/// `file`, `video_url`), may be paid otherwise.
+const PRICED_PARTS: [&str; 4] = ["text", "refusal", "thinking", "image_url"];
+
+/// Members by which servers know a part that cost more, whatever its type says.
+const COSTLY_MEMBERS: [&str; 6] = ["input_audio", "audio_url", "audio", "file", "video_url", "video"];
+
+/// No more of a name that a client chose, in characters, is said in an error.
+const LONGEST_NAME: usize = 64;
 
 /// A feature that adds cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Feature {
-    /// Its name, by which it can be allowed: the member of the request, `audio`, or the type of a tool.
+    /// Its name, by which it can be allowed: the member of the request, `audio`, or the type of a tool or part.
     pub name: String,
     /// Where it is in the request.
     pub path: String,
 }
 
 impl Feature {
-    fn new(name: impl Into<String>, path: impl Into<String>) -> Self {
-        Self { name: name.into(), path: path.into() }
+    fn new(name: &str, path: impl Into<String>) -> Self {
+        Self { name: name.chars().take(LONGEST_NAME).collect(), path: path.into() }
     }
 }
 
@@ -90,19 +97,22 @@ impl ChatRequest<'_> {
             if message.members.present("audio").is_some() {
                 found.push(Feature::new("audio", format!("messages[{at}].audio")));
             }
-            found.extend(
-                message
-                    .part_kinds()
-                    .enumerate()
-                    .filter(|(_, kind)| COSTLY_PARTS.contains(kind))
-                    .map(|(part, _)| Feature::new("audio", format!("messages[{at}].content[{part}]"))),
-            );
+            let costly = message.parts().iter().enumerate().filter_map(|(at, part)| Some((at, costly_part(part)?)));
+            found.extend(costly.map(|(part, name)| Feature::new(name, format!("messages[{at}].content[{part}]"))));
         }
-        let tools = self.tools.and_then(|tools| elements(tools.get()).ok()).unwrap_or_default();
+        let tools = match self.tools.map(|tools| elements(tools.get())) {
+            None => Vec::new(),
+            Some(Ok(tools)) => tools,
+            // Whatever a server makes of it.
+            Some(Err(_)) => {
+                found.push(Feature::new("tools", "tools"));
+                Vec::new()
+            }
+        };
         for (at, tool) in tools.iter().enumerate() {
             let path = format!("tools[{at}]");
             if let Some(name) = server_tool(&path, tool)? {
-                found.push(Feature::new(name, path));
+                found.push(Feature::new(&name, path));
             }
         }
         Ok(found)
@@ -141,15 +151,27 @@ impl Costly {
     }
 }
 
+/// Which feature a part is, unless it is paid like text.
+fn costly_part<'a>(part: &'a Part<'_>) -> Option<&'a str> {
+    let member = || {
+        let mut names = part.members.iter().map(|(name, _)| folded(name));
+        names.find_map(|name| COSTLY_MEMBERS.into_iter().find(|costly| name == *costly))
+    };
+    let kind = if PRICED_PARTS.contains(&&*part.kind) { member()? } else { &part.kind };
+    Some(if kind == "input_audio" { "audio" } else { kind })
+}
+
 /// The type of a tool that the provider runs.
 fn server_tool(path: &str, tool: &RawValue) -> Result<Option<String>, RequestError> {
     let Ok(members) = Members::parse(tool.get()) else { return Ok(Some("tools".to_owned())) };
     let members = strict(path, members, &["type", "function"])?;
-    Ok(match members.present("type").map(text_of) {
-        Some(Some(kind)) if OWN_TOOLS.contains(&&*kind) => None,
-        Some(Some(kind)) => Some(kind.into_owned()),
+    Ok(match members.present("type") {
+        Some(kind) if kind.get().starts_with('"') => {
+            let kind = text_at(kind, || format!("{path}.type"), "a string")?;
+            (!OWN_TOOLS.contains(&&*kind)).then(|| kind.into_owned())
+        }
         None if members.present("function").is_some() => None,
-        Some(None) | None => Some("tools".to_owned()),
+        Some(_) | None => Some("tools".to_owned()),
     })
 }
 
@@ -177,6 +199,9 @@ mod tests {
             (r#","tools":[{"type":"function","function":{}},{"type":"web_search"}]"#, "web_search at tools[1]"),
             (r#","tools":[{"google_search":{}}]"#, "tools at tools[0]"),
             (r#","tools":[7]"#, "tools at tools[0]"),
+            (r#","tools":{"type":"web_search"}"#, "tools at tools"),
+            (r#","tools":{"function":{"name":"f"}}"#, "tools at tools"),
+            (r#","tools":"web_search""#, "tools at tools"),
         ] {
             assert_eq!(found(ProviderType::OpenAi, members), [feature], "{members}");
         }
@@ -185,6 +210,36 @@ mod tests {
         let features = ChatRequest::parse(audio.as_bytes()).unwrap().costly_features(ProviderType::OpenAi).unwrap();
         let paths: Vec<&str> = features.iter().map(|feature| feature.path.as_str()).collect();
         assert_eq!(paths, ["messages[0].audio", "messages[1].content[1]"]);
+    }
+
+    #[test]
+    fn parts_are_paid_like_text_only_where_they_are_known_to_be() {
+        let found = |part: &str| {
+            let body = format!(r#"{{"messages":[{{"role":"user","content":[{part}]}}]}}"#);
+            let features = ChatRequest::parse(body.as_bytes()).unwrap().costly_features(ProviderType::OpenAi).unwrap();
+            features.into_iter().map(|feature| feature.name).collect::<Vec<_>>()
+        };
+        for (part, name) in [
+            (r#"{"type":"file","file":{"file_id":"f"}}"#, "file"),
+            (r#"{"type":"File","file":{}}"#, "File"),
+            (r#"{"type":"input_audio","input_audio":{}}"#, "audio"),
+            (r#"{"type":"video_url","video_url":{"url":"x"}}"#, "video_url"),
+            (r#"{"type":"document"}"#, "document"),
+            (r#"{"type":"text","text":"a","Input_Audio":{}}"#, "audio"),
+            (r#"{"type":"image_url","image_url":{"url":"x"},"file":{}}"#, "file"),
+        ] {
+            assert_eq!(found(part), [name], "{part}");
+        }
+        for part in [
+            r#"{"type":"text","text":"a"}"#,
+            r#"{"type":"refusal","refusal":"no"}"#,
+            r#"{"type":"thinking","thinking":[]}"#,
+            r#"{"type":"image_url","image_url":{"url":"x"}}"#,
+        ] {
+            assert!(found(part).is_empty(), "{part}");
+        }
+        let long = format!(r#"{{"type":"{}"}}"#, "x".repeat(1_000));
+        assert_eq!(found(&long), ["x".repeat(LONGEST_NAME)]);
     }
 
     #[test]
@@ -218,8 +273,12 @@ mod tests {
     #[test]
     fn a_tool_that_is_two_things_is_refused() {
         for (tool, said) in [
-            (r#"{"type":"function","type":"web_search"}"#, "tools[0].type occurs more than once"),
+            (r#"{"type":"function","Type":"web_search"}"#, "tools[0].Type occurs more than once"),
             (r#"{"function":{},"Type":"web_search"}"#, "tools[0].Type must be written type"),
+            (
+                r#"{"type":"\ud800"}"#,
+                "tools[0].type has an invalid Unicode escape: a surrogate that is not one of a pair",
+            ),
         ] {
             let body = format!(r#"{{"messages":[{{"role":"user"}}],"tools":[{tool}]}}"#);
             let request = ChatRequest::parse(body.as_bytes()).unwrap();

@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 use super::strict::{KNOWN_IN_MESSAGES, MAX_DEPTH, read_body, strict};
 use crate::json::{Members, elements, text_of};
 
+const CONTENT: &str = "a string or an array of parts";
 const MAX_CHOICES: u64 = 128;
 /// What is read of a message or a part takes some hundred bytes, whatever its size is in the body.
 const MAX_ITEMS: usize = 65_536;
@@ -38,6 +39,9 @@ pub enum RequestError {
     /// A field that must be there is not.
     #[error("{0} is required")]
     Missing(&'static str),
+    /// A text has half of a surrogate pair in it (RFC 8259, 8.2), so that it is no Unicode text.
+    #[error("{0} has an invalid Unicode escape: a surrogate that is not one of a pair")]
+    Escape(String),
     /// A field has a value it cannot have.
     #[error("{field} must be {must}")]
     Invalid {
@@ -54,7 +58,10 @@ impl RequestError {
     pub fn param(&self) -> Option<&str> {
         match self {
             Self::Malformed(_) | Self::TooDeep => None,
-            Self::Repeated(field) | Self::Misspelt { name: field, .. } | Self::Invalid { field, .. } => Some(field),
+            Self::Repeated(field)
+            | Self::Misspelt { name: field, .. }
+            | Self::Escape(field)
+            | Self::Invalid { field, .. } => Some(field),
             Self::Missing(field) => Some(field),
         }
     }
@@ -114,22 +121,18 @@ impl ChatMessage<'_> {
         }
     }
 
-    /// The types of the parts.
-    pub(super) fn part_kinds(&self) -> impl Iterator<Item = &str> {
-        let parts = match &self.content {
-            Content::Parts(parts) => parts.as_slice(),
+    /// The parts of the content, none where it is no array.
+    pub(super) fn parts(&self) -> &[Part<'_>] {
+        match &self.content {
+            Content::Parts(parts) => parts,
             Content::None | Content::Text(_) => &[],
-        };
-        parts.iter().map(|part| &*part.kind)
+        }
     }
 
     /// How many parts are not text: images, audio, files.
     #[must_use]
     pub fn other_parts(&self) -> usize {
-        match &self.content {
-            Content::Parts(parts) => parts.iter().filter(|part| part.text.is_none()).count(),
-            Content::None | Content::Text(_) => 0,
-        }
+        self.parts().iter().filter(|part| part.text.is_none()).count()
     }
 }
 
@@ -242,7 +245,20 @@ pub(super) fn optional_text<'a>(
     members: &Members<'a>,
     name: &'static str,
 ) -> Result<Option<Cow<'a, str>>, RequestError> {
-    members.present(name).map(|value| text_of(value).ok_or_else(|| invalid(name, "a string"))).transpose()
+    members.present(name).map(|value| text_at(value, || name.to_owned(), "a string")).transpose()
+}
+
+/// A value that must be a string, of the field that `field` names.
+pub(super) fn text_at<'a>(
+    value: &'a RawValue,
+    field: impl FnOnce() -> String,
+    must: &'static str,
+) -> Result<Cow<'a, str>, RequestError> {
+    text_of(value).ok_or_else(|| match value.get().starts_with('"') {
+        // That it is a string has been checked with the rest of the body; all that can be wrong is an escape.
+        true => RequestError::Escape(field()),
+        false => invalid(field(), must),
+    })
 }
 
 fn choices(members: &Members<'_>) -> Result<u64, RequestError> {
@@ -294,19 +310,22 @@ fn message<'a>(at: usize, raw: &'a RawValue, room: &mut usize) -> Result<ChatMes
     let path = format!("messages[{at}]");
     let members = Members::parse(raw.get()).map_err(|_| invalid(path.as_str(), "an object"))?;
     let members = strict(&path, members, &KNOWN_IN_MESSAGES)?;
-    let role = members
-        .present("role")
-        .and_then(text_of)
-        .filter(|role| !role.is_empty())
-        .ok_or_else(|| invalid(format!("{path}.role"), "a role such as user, system or assistant"))?;
+    const ROLE: &str = "a role such as user, system or assistant";
+    let role_field = || format!("{path}.role");
+    let role = members.present("role").ok_or_else(|| invalid(role_field(), ROLE))?;
+    let role = text_at(role, role_field, ROLE)?;
+    if role.is_empty() {
+        return Err(invalid(role_field(), ROLE));
+    }
     let raw_content = members.get("content");
-    let content = match raw_content.map(RawValue::get) {
-        None | Some("null") => Content::None,
-        Some(text) if text.starts_with('"') => {
-            raw_content.and_then(text_of).map(Content::Text).ok_or_else(|| content_error(&path))?
+    let content = match raw_content {
+        None => Content::None,
+        Some(value) if value.get() == "null" => Content::None,
+        Some(value) if value.get().starts_with('"') => {
+            Content::Text(text_at(value, || format!("{path}.content"), CONTENT)?)
         }
         Some(array) => {
-            let list = elements(array).map_err(|_| content_error(&path))?;
+            let list = elements(array.get()).map_err(|_| invalid(format!("{path}.content"), CONTENT))?;
             take(room, list.len())?;
             let parts = list.into_iter().enumerate().map(|(at, raw)| part(&format!("{path}.content[{at}]"), raw));
             Content::Parts(parts.collect::<Result<_, _>>()?)
@@ -315,22 +334,16 @@ fn message<'a>(at: usize, raw: &'a RawValue, room: &mut usize) -> Result<ChatMes
     Ok(ChatMessage { role, content, tool_calls: members.present("tool_calls"), raw_content, members })
 }
 
-fn content_error(path: &str) -> RequestError {
-    invalid(format!("{path}.content"), "a string or an array of parts")
-}
-
 fn part<'a>(path: &str, raw: &'a RawValue) -> Result<Part<'a>, RequestError> {
     let members = Members::parse(raw.get()).map_err(|_| invalid(path, "an object"))?;
     let members = strict(path, members, &KNOWN_IN_MESSAGES)?;
-    let kind = members
-        .present("type")
-        .and_then(text_of)
-        .ok_or_else(|| invalid(format!("{path}.type"), "a string such as text or image_url"))?;
+    const KIND: &str = "a string such as text or image_url";
+    let kind = members.present("type").ok_or_else(|| invalid(format!("{path}.type"), KIND))?;
+    let kind = text_at(kind, || format!("{path}.type"), KIND)?;
+    let text_field = || format!("{path}.text");
     let text = match members.present("text") {
-        Some(value) if kind == "text" => {
-            Some(text_of(value).ok_or_else(|| invalid(format!("{path}.text"), "a string"))?)
-        }
-        None if kind == "text" => return Err(invalid(format!("{path}.text"), "a string")),
+        Some(value) if kind == "text" => Some(text_at(value, text_field, "a string")?),
+        None if kind == "text" => return Err(invalid(text_field(), "a string")),
         Some(_) | None => None,
     };
     Ok(Part { kind, text, members })
@@ -391,6 +404,23 @@ mod tests {
             (r#"{"messages":[{"role":"user"}],"stream_options":[]}"#, "stream_options must be an object"),
         ] {
             assert_eq!(refused(body), said);
+        }
+        for (body, field) in [
+            (r#"{"messages":[{"role":"user"}],"model":"\ud800"}"#, "model"),
+            (r#"{"messages":[{"role":"\udc00"}]}"#, "messages[0].role"),
+            (
+                r#"{"messages":[{"role":"user","content":"a"},{"role":"user","content":"\ud83d!"}]}"#,
+                "messages[1].content",
+            ),
+            (
+                r#"{"messages":[{"role":"user","content":[{"type":"text","text":"\ude00\ud83d"}]}]}"#,
+                "messages[0].content[0].text",
+            ),
+            (r#"{"messages":[{"role":"user","content":[{"type":"\ud800"}]}]}"#, "messages[0].content[0].type"),
+        ] {
+            let error = ChatRequest::parse(body.as_bytes()).unwrap_err();
+            assert_eq!(error, RequestError::Escape(field.to_owned()));
+            assert_eq!(error.param(), Some(field));
         }
         assert!(refused("{\"messages\":[\"\u{0}\"]}").starts_with("malformed JSON body"));
         assert!(ChatRequest::parse(b"{\"a\":\"\xff\"}").is_err());

@@ -1,10 +1,12 @@
 //! Objects of a request in which no name can be taken for another.
 //!
 //! What is admitted is what is read here; what is done is what the provider reads. A name given twice, or in letters
-//! that a careless server takes for another name, would be two requests in one.
+//! that a careless server takes for another name, would be two requests in one. Repeated names are looked for in the
+//! whole of a body, other letters where it is read: elsewhere, in a schema or in tags, names may differ by them alone.
 
 use super::request::RequestError;
-use crate::json::{Members, deeper_than, object};
+use crate::json::{Members, object};
+use crate::names::{Fault, check};
 
 /// The deepest nesting of a request body.
 pub(super) const MAX_DEPTH: usize = 128;
@@ -36,9 +38,10 @@ pub(super) const KNOWN_IN_MESSAGES: [&str; 8] =
 /// Reads a body as one object in which no name can be taken for another.
 pub(super) fn read_body(body: &[u8]) -> Result<(&str, Members<'_>), RequestError> {
     let (text, members) = object(body).map_err(|error| RequestError::Malformed(error.to_string()))?;
-    if deeper_than(text, MAX_DEPTH) {
-        return Err(RequestError::TooDeep);
-    }
+    check(text, MAX_DEPTH).map_err(|fault| match fault {
+        Fault::TooDeep => RequestError::TooDeep,
+        Fault::Repeated(path) => RequestError::Repeated(path),
+    })?;
     Ok((text, strict("", members, &KNOWN)?))
 }
 
@@ -76,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_given_twice_at_any_level_that_is_read_is_refused() {
+    fn a_name_given_twice_at_any_level_is_refused() {
         for (body, said) in [
             (r#"{"messages":[{"role":"user"}],"max_tokens":1,"max_tokens":2}"#, "max_tokens occurs more than once"),
             (r#"{"messages":[{"role":"user"}],"model":"a","mod\u0065l":"b"}"#, "model occurs more than once"),
@@ -91,6 +94,30 @@ mod tests {
             (
                 r#"{"messages":[{"role":"user"}],"stream_options":{"include_usage":false,"include_usage":true}}"#,
                 "stream_options.include_usage occurs more than once",
+            ),
+            (
+                r#"{"messages":[{"role":"user"}],"metadata":{"team":"a","t\u0065am":"b"}}"#,
+                "metadata.team occurs more than once",
+            ),
+            (
+                r#"{"messages":[{"role":"user"}],"tools":[{"type":"function","function":{"name":"a","name":"b"}}]}"#,
+                "tools[0].function.name occurs more than once",
+            ),
+            (
+                r#"{"messages":[{"role":"user"}],"tools":{"type":"function","type":"web_search"}}"#,
+                "tools.type occurs more than once",
+            ),
+            (
+                r#"{"messages":[{"role":"user"}],"response_format":{"type":"text","type":"json_object"}}"#,
+                "response_format.type occurs more than once",
+            ),
+            (
+                r#"{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"a","url":"b"}}]}]}"#,
+                "messages[0].content[0].image_url.url occurs more than once",
+            ),
+            (
+                r#"{"messages":[{"role":"user"},{"role":"assistant","tool_calls":[{"id":"a","id":"b"}]}]}"#,
+                "messages[1].tool_calls[0].id occurs more than once",
             ),
         ] {
             assert_eq!(refused(body), said);
