@@ -29,7 +29,7 @@ pub struct Delivered {
 }
 
 impl Delivered {
-    /// The first 256 KiB of it: contents, refusals, reported reasoning, names and arguments of tool calls.
+    /// The first 256 KiB of it: contents, refusals, reported reasoning, words of audio, names and arguments of tool calls.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text

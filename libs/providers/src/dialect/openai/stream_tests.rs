@@ -171,6 +171,18 @@ fn delivered_text_includes_tools_and_reasoning_and_is_kept_to_a_bound() {
     let event = r#"{"choices":[{"delta":{"reasoning_content":"hm","tool_calls":[{"index":0,"function":{"name":"f","arguments":"{}"}}],"refusal":"no","content":null}}]}"#;
     let (_, outcome) = pass(&stream(&[event, "[DONE]"], "\n"), false);
     assert_eq!(outcome.delivered.text(), "hmnof{}");
+    for delta in [
+        r#"{"reasoning":"said"}"#,
+        r#"{"thinking":"said"}"#,
+        r#"{"reasoning_details":[{"type":"reasoning.text","text":"said"}]}"#,
+        r#"{"audio":{"transcript":"said","data":"AAAA"}}"#,
+        r#"{"content":[{"type":"text","text":"said"}]}"#,
+        r#"{"tool_calls":[{"index":0,"custom":{"input":"said"}}]}"#,
+    ] {
+        let event = format!(r#"{{"choices":[{{"delta":{delta}}}]}}"#);
+        let (_, outcome) = pass(&stream(&[&event, "[DONE]"], "\n"), false);
+        assert_eq!(outcome.delivered.text(), "said", "{delta}");
+    }
     let long = format!(r#"{{"choices":[{{"delta":{{"content":"{}"}}}}]}}"#, "é".repeat(100 * 1024));
     let (_, outcome) = pass(&stream(&[&long, &long, "[DONE]"], "\n"), false);
     assert_eq!(outcome.delivered.text().len(), 256 * 1024);

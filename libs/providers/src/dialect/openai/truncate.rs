@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use tokens::{Family, count};
 
 use super::bound::{OutputBound, index_of};
-use super::texts::{Part, Text, texts};
+use super::texts::{Part, REASONING, Text, texts};
 use crate::json::{Members, Splices, span};
 
 /// No text of that many bytes a token is sensible; a prefix is not looked for beyond it.
@@ -48,8 +48,9 @@ fn cut(choice: &Members<'_>, message: &RawValue, texts: &[Text<'_>], family: Fam
         left = left.saturating_sub(tokens_of(family, piece));
         match part {
             Part::Reasoning => {
-                // Under the name it came with.
-                let name = if parsed.get("reasoning_content").is_some() { "reasoning_content" } else { "reasoning" };
+                // Under the name it came with, if that takes a text.
+                let has = |name: &&str| parsed.get(name).is_some_and(Value::is_string);
+                let name = REASONING.into_iter().find(has).unwrap_or("reasoning");
                 kept.insert(name.to_owned(), piece.into());
             }
             Part::Content => {
@@ -57,6 +58,10 @@ fn cut(choice: &Members<'_>, message: &RawValue, texts: &[Text<'_>], family: Fam
             }
             Part::Refusal => {
                 kept.insert("refusal".to_owned(), piece.into());
+            }
+            // The sound cannot be cut where its words are.
+            Part::Transcript => {
+                kept.insert("audio".to_owned(), json!({ "transcript": piece }));
             }
             Part::FunctionName => {
                 kept.insert("function_call".to_owned(), json!({ "name": piece, "arguments": "" }));
@@ -68,9 +73,9 @@ fn cut(choice: &Members<'_>, message: &RawValue, texts: &[Text<'_>], family: Fam
             }
             Part::ToolName(index) => calls.push(tool_call(&parsed, *index, piece)),
             Part::ToolArguments(_) => {
-                let function = calls.last_mut().and_then(|call| call.get_mut("function"));
-                if let Some(function) = function.and_then(Value::as_object_mut) {
-                    function.insert("arguments".to_owned(), piece.into());
+                let call = calls.last_mut().and_then(Value::as_object_mut);
+                if let Some((tool, arguments)) = call.and_then(tool_of) {
+                    tool.insert(arguments.to_owned(), piece.into());
                 }
             }
         }
@@ -89,11 +94,18 @@ fn cut(choice: &Members<'_>, message: &RawValue, texts: &[Text<'_>], family: Fam
 fn tool_call(message: &Value, index: u64, name: &str) -> Value {
     let at = usize::try_from(index).unwrap_or(usize::MAX);
     let own = |member: &str| message.get("tool_calls")?.get(at)?.get(member).cloned();
-    json!({
-        "id": own("id"),
-        "type": own("type").unwrap_or_else(|| "function".into()),
-        "function": { "name": name, "arguments": "" },
-    })
+    let id = own("id");
+    if own("custom").is_some() {
+        return json!({ "id": id, "type": "custom", "custom": { "name": name, "input": "" } });
+    }
+    let kind = own("type").unwrap_or_else(|| "function".into());
+    json!({ "id": id, "type": kind, "function": { "name": name, "arguments": "" } })
+}
+
+/// The tool of a call made by [`tool_call`], and the name of its arguments.
+fn tool_of(call: &mut Map<String, Value>) -> Option<(&mut Map<String, Value>, &'static str)> {
+    let (tool, arguments) = if call.contains_key("custom") { ("custom", "input") } else { ("function", "arguments") };
+    Some((call.get_mut(tool)?.as_object_mut()?, arguments))
 }
 
 /// The longest beginning of a text that has at most so many tokens.
@@ -165,6 +177,21 @@ mod tests {
         assert_eq!(message["tool_calls"], json!([call("a")]));
         assert_eq!(cut_to(3, Family::O200k, &choices).0[0]["message"]["tool_calls"][0]["function"]["arguments"], "");
         assert_eq!(cut_to(0, Family::O200k, &choices).0[0]["message"], json!({ "role": "assistant", "content": null }));
+    }
+
+    #[test]
+    fn what_is_not_plain_content_is_cut_as_well() {
+        let cut = |message: Value| cut_to(2, Family::O200k, &json!([{ "message": message }])).0[0]["message"].clone();
+        let parts = json!([{ "type": "thinking", "thinking": "one" }, { "type": "text", "text": "two three" }]);
+        let kept = json!({ "role": "assistant", "reasoning": "one", "content": "two" });
+        assert_eq!(cut(json!({ "content": parts })), kept);
+        let kept = json!({ "role": "assistant", "thinking": "one two", "content": null });
+        assert_eq!(cut(json!({ "thinking": "one two three" })), kept);
+        let kept = json!({ "role": "assistant", "content": null, "audio": { "transcript": "one two" } });
+        assert_eq!(cut(json!({ "audio": { "data": "AAAA", "transcript": "one two three" } })), kept);
+        let call = |input: &str| json!({ "id": "1", "type": "custom", "custom": { "name": "f", "input": input } });
+        let kept = json!({ "role": "assistant", "content": null, "tool_calls": [call("one")] });
+        assert_eq!(cut(json!({ "tool_calls": [call("one two three")] })), kept);
     }
 
     #[test]
