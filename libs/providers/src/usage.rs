@@ -4,6 +4,11 @@ use serde_json::value::RawValue;
 
 use crate::json::Members;
 
+/// More prompt tokens than a call can have: a body of 32 MiB has fewer, and pictures are few.
+const MOST_PROMPT: i64 = 100_000_000;
+/// More completion tokens than a call can have: 128 answers, which is the most, of 128 Ki tokens each have fewer.
+const MOST_COMPLETION: i64 = 20_000_000;
+
 /// Reported tokens. Zero is a value the provider gave; "not reported" is the absence of the whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
@@ -42,6 +47,31 @@ impl Usage {
             cache_write_tokens: part(&of_prompt, "cache_write_tokens").unwrap_or(0),
             reasoning_tokens: part(&of_completion, "reasoning_tokens").unwrap_or(0),
         })
+    }
+
+    /// The `usage` member as [`Usage::read`] does, unless its figures cannot be true: they count as not reported then,
+    /// and a log line says so.
+    pub(crate) fn read_believed(value: &RawValue) -> Option<Self> {
+        let usage = Self::read(value)?;
+        if !usage.is_possible() {
+            usage.warn_of_doubt();
+            return None;
+        }
+        Some(usage)
+    }
+
+    /// Whether any call can use as much.
+    pub(crate) fn is_possible(&self) -> bool {
+        self.prompt_tokens <= MOST_PROMPT && self.completion_tokens <= MOST_COMPLETION
+    }
+
+    /// Says in the log that this was reported and is not believed.
+    pub(crate) fn warn_of_doubt(&self) {
+        tracing::warn!(
+            prompt_tokens = self.prompt_tokens,
+            completion_tokens = self.completion_tokens,
+            "a provider reported more tokens than a call can use, the call is charged by our own count"
+        );
     }
 
     /// The sum of two reports, for calls that were split.
@@ -92,6 +122,18 @@ mod tests {
         .unwrap();
         assert_eq!((usage.prompt_tokens, usage.completion_tokens), (12, 0));
         assert_eq!((usage.cached_tokens, usage.reasoning_tokens), (8, 2));
+    }
+
+    #[test]
+    fn what_no_call_can_use_is_not_believed() {
+        let believed = |prompt: i64, completion: i64| {
+            let text = format!(r#"{{"prompt_tokens":{prompt},"completion_tokens":{completion}}}"#);
+            Usage::read_believed(&RawValue::from_string(text).unwrap()).is_some()
+        };
+        assert!(believed(MOST_PROMPT, MOST_COMPLETION));
+        assert!(!believed(MOST_PROMPT + 1, 1) && !believed(1, MOST_COMPLETION + 1) && !believed(i64::MAX, i64::MAX));
+        let beyond = r#"{"prompt_tokens":1,"completion_tokens":1e30}"#;
+        assert_eq!(Usage::read_believed(&RawValue::from_string(beyond.to_owned()).unwrap()), None);
     }
 
     #[test]

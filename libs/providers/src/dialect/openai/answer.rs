@@ -20,7 +20,7 @@ use crate::usage::Usage;
 pub struct ChatAnswer {
     /// What the client gets.
     pub body: Bytes,
-    /// What the provider reported.
+    /// What the provider reported, unless it cannot be true.
     pub usage: Option<Usage>,
     /// The `finish_reason` of each choice that has one.
     pub finish_reasons: Vec<String>,
@@ -48,7 +48,7 @@ impl ChatAnswer {
 pub struct EmbeddingsAnswer {
     /// What the client gets.
     pub body: Bytes,
-    /// What the provider reported.
+    /// What the provider reported, unless it cannot be true.
     pub usage: Option<Usage>,
 }
 
@@ -57,7 +57,7 @@ pub struct EmbeddingsAnswer {
 pub struct Vectors {
     /// One vector for each input, in the order of the inputs. All components are finite. The width is not checked.
     pub vectors: Vec<Vec<f32>>,
-    /// What the provider reported.
+    /// What the provider reported, unless it cannot be true.
     pub usage: Option<Usage>,
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn read_chat_answer(
     Ok(ChatAnswer {
         body: spliced(body, splices),
         counted_output,
-        usage: members.present("usage").and_then(Usage::read),
+        usage: members.present("usage").and_then(Usage::read_believed),
         finish_reasons,
         delivered,
         upstream_model: members.present("model").and_then(text_of).map(Cow::into_owned),
@@ -101,7 +101,7 @@ pub(crate) fn read_embeddings_answer(
     members.present("data").ok_or(UpstreamError::BadAnswer("it has no data"))?;
     Ok(EmbeddingsAnswer {
         body: with_model(body, text, &members, public_model),
-        usage: members.present("usage").and_then(Usage::read),
+        usage: members.present("usage").and_then(Usage::read_believed),
     })
 }
 
@@ -130,7 +130,7 @@ pub(crate) fn read_vectors(body: &Bytes, expected: usize, credential: Option<&st
     }
     Ok(Vectors {
         vectors: places.into_iter().flatten().collect(),
-        usage: members.present("usage").and_then(Usage::read),
+        usage: members.present("usage").and_then(Usage::read_believed),
     })
 }
 

@@ -66,7 +66,7 @@ impl Delivered {
 /// What is known of a stream, at any moment of it.
 #[derive(Clone, Debug, Default)]
 pub struct StreamOutcome {
-    /// The last usage reported in any chunk.
+    /// The last usage reported in any chunk, unless it cannot be true.
     pub usage: Option<Usage>,
     /// The finish reason of each choice that has ended, by index.
     pub finish_reasons: Vec<String>,
@@ -101,6 +101,7 @@ pub(crate) struct StreamTap {
     /// Choices that began, and their finish reasons.
     choices: BTreeMap<u64, Option<String>>,
     usage: Option<Usage>,
+    has_doubts: bool,
     delivered: Delivered,
     upstream_model: Option<String>,
     answer_id: Option<String>,
@@ -123,6 +124,7 @@ impl StreamTap {
             cut: false,
             choices: BTreeMap::new(),
             usage: None,
+            has_doubts: false,
             delivered: Delivered::default(),
             upstream_model: None,
             answer_id: None,
@@ -210,7 +212,11 @@ impl StreamTap {
     /// Keeps what a chunk says of the whole answer.
     fn note(&mut self, chunk: &Members<'_>) {
         if let Some(usage) = chunk.present("usage").and_then(Usage::read) {
-            self.usage = Some(usage);
+            self.usage = Some(usage).filter(Usage::is_possible);
+            // Once for a stream: some servers report with every chunk.
+            if self.usage.is_none() && !std::mem::replace(&mut self.has_doubts, true) {
+                usage.warn_of_doubt();
+            }
         }
         if self.answer_id.is_none() {
             self.answer_id = chunk.present("id").and_then(text_of).map(Cow::into_owned);

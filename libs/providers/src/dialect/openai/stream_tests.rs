@@ -88,6 +88,18 @@ fn usage_that_only_we_asked_for_is_taken_out() {
 }
 
 #[test]
+fn usage_that_cannot_be_is_none_unless_a_better_one_follows() {
+    let absurd = USAGE.replace("\"completion_tokens\":2", "\"completion_tokens\":1000000000000000");
+    for (events, believed) in
+        [([ROLE, USAGE, &absurd], None), ([ROLE, &absurd, USAGE], Some(2)), ([ROLE, &absurd, &absurd], None)]
+    {
+        let (out, outcome) = pass(&stream(&[&events[..], &[STOP, "[DONE]"]].concat(), "\n"), false);
+        assert_eq!(outcome.usage.map(|usage| usage.completion_tokens), believed);
+        assert!(out.contains("1000000000000000"), "the client gets what the provider said");
+    }
+}
+
+#[test]
 fn a_comment_in_a_dropped_event_stays() {
     let text = format!(": ping\ndata: {USAGE}\n\ndata: [DONE]\n\n");
     assert_eq!(pass(&text, true).0, ": ping\ndata: [DONE]\n\n");
