@@ -299,8 +299,9 @@ impl ChatStream {
                 Ok(())
             }
             Err(_) => Err(UpstreamError::Timeout(if by == idle_by { Waited::Idle } else { Waited::Total })),
-            Ok(Err(_)) if self.tap.is_complete() => {
-                // The answer is whole; how the connection ended no longer matters.
+            Ok(Err(_)) if self.tap.saw_done() => {
+                // The answer is whole; how the connection ended no longer matters. Without `[DONE]` it does: another
+                // choice, or the usage, may have been to come.
                 self.ended = true;
                 self.tap.finish(&mut self.out)
             }

@@ -155,6 +155,18 @@ async fn a_connection_lost_after_the_whole_answer_does_not_spoil_it() {
 }
 
 #[tokio::test]
+async fn without_done_an_answer_is_whole_only_if_its_body_ended_in_order() {
+    for (end, whole) in [(vec![stream_end()], true), (vec![], false)] {
+        let script = [vec![stream_head(), chunk([WORD, STOP].concat().as_bytes())], end].concat();
+        let wire = Wire::start(vec![script]).await;
+        let providers = providers();
+        let (got, result) = rest(&mut stream(&wire, &providers).await).await;
+        assert_eq!(got, [WORD, STOP].concat().replace("real", "asked"));
+        assert_eq!(result.is_ok(), whole, "{result:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_provider_that_never_closes_a_finished_stream_is_not_waited_for() {
     let script = vec![stream_head(), chunk([STOP, DONE].concat().as_bytes()), Step::AwaitClose];
     let wire = Wire::start(vec![script]).await;

@@ -177,6 +177,27 @@ async fn without_reported_usage_the_delivered_text_is_counted() -> anyhow::Resul
 }
 
 #[tokio::test]
+async fn a_stream_that_ends_in_order_without_done_is_whole() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let edge = world.edge().await?;
+    for (calls, usage, state) in [(1, ReportUsage::AsAsked, "final"), (2, ReportUsage::Never, "estimated")] {
+        world.next_chat(Behaviour {
+            content: Some("all of it".to_owned()),
+            omit_done: true,
+            usage,
+            ..Behaviour::default()
+        });
+        let (chunks, done) = events(&edge.chat(json!({ "stream": true })).send().await?.text().await?);
+        assert!(!done, "nothing is added that the provider did not send");
+        assert_eq!(content(&chunks), "all of it");
+        assert_eq!(chunks.last().unwrap()["choices"][0]["finish_reason"], "stop");
+        let logged = world.logged(calls).await?.remove(calls - 1);
+        assert_eq!((logged.status, logged.error_code.as_deref(), logged.state.as_str()), (200, None, state));
+    }
+    edge.stop().await
+}
+
+#[tokio::test]
 async fn a_provider_that_answers_json_to_a_stream_is_at_fault() -> anyhow::Result<()> {
     let world = World::new().await?;
     let edge = world.edge().await?;
