@@ -166,14 +166,20 @@ impl Store {
         Ok(row.map(Into::into))
     }
 
-    /// Whether PostgreSQL knows a time zone of this name. It does not tell upper from lower case.
+    /// Whether this is the name of a time zone that PostgreSQL knows, written as it writes it. The list has names that
+    /// are no zones: `Factory` stands for one that nobody has set, `localtime` and `posixrules` for whatever the server's
+    /// system has, and what lies under `posix/` and `right/` are copies.
     ///
     /// # Errors
     /// As for any statement.
     pub async fn is_time_zone(&self, name: &str) -> Result<bool, StoreError> {
-        Ok(sqlx::query_scalar!(r#"SELECT EXISTS (SELECT FROM pg_timezone_names WHERE name = $1) AS "exists!""#, name)
-            .fetch_one(self.pool())
-            .await?)
+        Ok(sqlx::query_scalar!(
+            r#"SELECT EXISTS (SELECT FROM pg_timezone_names WHERE name = $1
+                              AND name !~ '^(Factory$|localtime$|posixrules$|posix/|right/)') AS "exists!""#,
+            name
+        )
+        .fetch_one(self.pool())
+        .await?)
     }
 
     /// Makes a project with its key and, when a person makes it, that person as its first member. It has neither route

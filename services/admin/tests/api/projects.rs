@@ -53,6 +53,8 @@ async fn an_update_changes_what_it_names_and_checks_it() -> anyhow::Result<()> {
     assert_eq!((&changed["limits"]["cost_per_day"], &changed["revision"]), (&json!(5_000_000_000_i64), &json!(2)));
     for (bad, member) in [
         (json!({ "time_zone": "Europe/Nowhere" }), "time_zone"),
+        (json!({ "time_zone": "Factory" }), "time_zone"),
+        (json!({ "time_zone": "europe/berlin" }), "time_zone"),
         (json!({ "time_zone": "'; DROP TABLE projects" }), "time_zone"),
         (json!({ "limits": { "requests_per_minute": -1 } }), "limits.requests_per_minute"),
         (json!({ "limits": { "requests": 1 } }), "the body"),
