@@ -4,7 +4,7 @@ use reqwest::Method;
 use serde_json::json;
 use testkit::until;
 
-use crate::world::{World, body_of, error_of};
+use crate::world::{World, body_of, error_of, header};
 
 #[tokio::test]
 async fn the_models_are_the_routes_that_the_key_may_call() -> anyhow::Result<()> {
@@ -23,6 +23,10 @@ async fn the_models_are_the_routes_that_the_key_may_call() -> anyhow::Result<()>
     assert_eq!(body_of(edge.get("/v1/models/vendor/large").send().await?, 200).await["id"], "vendor/large");
     let missing = error_of(edge.get("/v1/models/real-chat").send().await?).await;
     assert_eq!(missing, (404, "invalid_request_error".to_owned(), json!("model_not_found")));
+
+    let no_text = edge.get("/v1/models/%ff").send().await?;
+    assert_eq!(header(&no_text, "content-type"), Some("application/json"));
+    assert_eq!(body_of(no_text, 404).await["error"]["message"], "there is no model %ff");
 
     world.database.change_key(id, "allowed_routes = '{vendor/large}'").await?;
     let limited = |path: &str| edge.bare(Method::GET, path).bearer_auth(key.secret().expose());

@@ -4,9 +4,9 @@ use domain::{ApiKey, ApiKeyId, KeyKind};
 use reqwest::Method;
 use serde_json::{Value, json};
 use testkit::until;
-use upstream::{Behaviour, Figures, Wait};
+use upstream::{Behaviour, Figures, Script, Wait};
 
-use crate::world::{Edge, Path, World, body_of, error_of, header, turn};
+use crate::world::{Edge, Path, World, answer_tokens, body_of, error_of, header, turn, turn_tokens};
 
 const USAGE: &str = "/v1/usage";
 
@@ -151,7 +151,8 @@ async fn calls_of_others_and_ids_of_nothing_are_not_found_alike() -> anyhow::Res
         told.push(body_of(with(key, Method::GET, &path).send().await?, 404).await);
     }
     let unknown = domain::RequestId::new().to_string();
-    for id in [unknown.as_str(), "00000000-0000-4000-8000-000000000000", "x", "a/b", "%27%3B", &"9".repeat(300)] {
+    for id in [unknown.as_str(), "00000000-0000-4000-8000-000000000000", "x", "a/b", "%27%3B", "%ff", &"9".repeat(300)]
+    {
         told.push(body_of(edge.get(&format!("{USAGE}/{id}")).send().await?, 404).await);
     }
     for body in told {
@@ -200,5 +201,34 @@ async fn slow_reads_leave_connections_to_find_out_who_calls() -> anyhow::Result<
     for read in reads {
         assert_eq!(error_of(read.await??).await.2, json!("call_not_found"));
     }
+    edge.stop().await
+}
+
+#[tokio::test]
+async fn usage_that_no_call_can_have_is_not_charged() -> anyhow::Result<()> {
+    const ABSURD: u64 = 1_000_000_000_000_000;
+    let world = World::new().await?;
+    let connection = world.database.insert_connection("embed", &world.upstream.base_url(), "demo-embed").await?;
+    world.database.insert_route(world.project, "vectors", connection).await?;
+    let edge = world.edge().await?;
+    let said = "a short answer";
+    world.upstream.script(Script {
+        path: "*".to_owned(),
+        default: Some(Behaviour { content: Some(said.to_owned()), ..figures(ABSURD, ABSURD) }),
+        ..Script::default()
+    });
+    let whole = body_of(edge.chat(json!({})).send().await?, 200).await;
+    assert_eq!(whole["usage"]["prompt_tokens"], ABSURD, "the client gets what the provider said");
+    edge.chat(json!({ "stream": true })).send().await?.text().await?;
+    let input = "a text to embed";
+    edge.post("/v1/embeddings", &json!({ "model": "vectors", "input": input })).send().await?.bytes().await?;
+    let chat = turn_tokens() + answer_tokens(said);
+    let mut charged = Vec::new();
+    for call in world.logged(3).await? {
+        assert_eq!((call.status, call.state.as_str(), call.completion_tokens), (200, "estimated", None), "{call:?}");
+        charged.push(call.charged_tokens);
+    }
+    charged.sort_unstable();
+    assert_eq!(charged, [answer_tokens(input), chat, chat]);
     edge.stop().await
 }

@@ -1,5 +1,6 @@
 //! `GET /v1/usage/{request_id}`.
 
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
@@ -73,8 +74,10 @@ struct Charged {
 pub(crate) async fn get(
     State(edge): State<Shared>,
     Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
+    id: Result<Path<String>, PathRejection>,
 ) -> Result<Response, Failure> {
+    // What is no text is no id either.
+    let Path(id) = id.map_err(|_| EdgeError::NoSuchCall)?;
     let request = RequestId(id.parse().map_err(|_| EdgeError::NoSuchCall)?);
     let found = asked(&edge, edge.store.find_ledger_entry(request, caller.project, caller.persons_key())).await?;
     Ok(Json(Entry::of(request, found.ok_or(EdgeError::NoSuchCall)?)).into_response())
