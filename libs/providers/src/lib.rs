@@ -37,7 +37,7 @@ pub use dialect::ClientDialect;
 pub use dialect::openai::{
     ChatAnswer, ChatMessage, ChatRequest, Content, ContextPlacement, Delivered, EmbeddingInput, EmbeddingsAnswer,
     EmbeddingsRequest, Feature, Outgoing, OutputBound, Part, RequestError, SpliceRules, StreamOutcome, Vectors,
-    check_body, default_placement,
+    check_body, default_placement, text_at,
 };
 pub use error::{Charge, UpstreamError, Waited, Words};
 pub use fallback::order;

@@ -217,6 +217,9 @@ async fn features_with_a_price_of_their_own_need_no_budget_of_money() -> anyhow:
     };
     let search = json!({ "stream": true, "tools": [{ "type": "function", "function": {} }, { "type": "web_search" }] });
     refused(CHAT, &search, "tools[1]").await?;
+    refused(CHAT, &json!({ "tools": { "type": "web_search" } }), "tools").await?;
+    let file = json!({ "messages": [{ "role": "user", "content": [{ "type": "file", "file": { "file_id": "f" } }] }] });
+    refused(CHAT, &file, "messages[0].content[0]").await?;
     refused(CHAT, &json!({ "service_tier": "priority" }), "service_tier").await?;
     refused("/v1/embeddings", &json!({ "model": "fast", "input": "a", "models": ["b"] }), "models").await?;
     assert_eq!(edge.chat(json!({ "service_tier": "auto" })).send().await?.status(), 200);

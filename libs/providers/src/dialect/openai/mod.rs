@@ -23,7 +23,7 @@ pub use assemble::{ContextPlacement, Outgoing, default_placement};
 pub use bound::OutputBound;
 pub use embeddings::{EmbeddingInput, EmbeddingsRequest};
 pub use features::Feature;
-pub use request::{ChatMessage, ChatRequest, Content, Part, RequestError};
+pub use request::{ChatMessage, ChatRequest, Content, Part, RequestError, text_at};
 pub use stream::{Delivered, StreamOutcome};
 pub use strict::check_body;
 

@@ -248,8 +248,11 @@ pub(super) fn optional_text<'a>(
     members.present(name).map(|value| text_at(value, || name.to_owned(), "a string")).transpose()
 }
 
-/// A value that must be a string, of the field that `field` names.
-pub(super) fn text_at<'a>(
+/// The text of a value that must be a string. `field` names it, as a path, should it be none.
+///
+/// # Errors
+/// [`RequestError::Escape`] for a string that is no Unicode text, [`RequestError::Invalid`] for anything else.
+pub fn text_at<'a>(
     value: &'a RawValue,
     field: impl FnOnce() -> String,
     must: &'static str,

@@ -1,11 +1,13 @@
 //! `POST /v1/retrieve`.
 
+use std::borrow::Cow;
+
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use domain::{PriceSnapshot, RequestId};
 use ledger::{Ending, PriceSource};
-use providers::{RequestError, check_body};
+use providers::{RequestError, check_body, text_at};
 use retrieval::Hit;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -21,13 +23,22 @@ use crate::state::Shared;
 const MOST: usize = 50;
 
 /// A question to the project's store.
-#[derive(Debug, Deserialize)]
+#[derive(Debug)]
 struct Question<'a> {
-    query: String,
+    query: Cow<'a, str>,
     top_k: Option<usize>,
-    #[serde(borrow)]
     metadata: Option<&'a RawValue>,
-    user: Option<String>,
+    user: Option<Cow<'a, str>>,
+}
+
+/// The same as it is sent.
+#[derive(Debug, Deserialize)]
+struct Sent<'a> {
+    #[serde(borrow)]
+    query: &'a RawValue,
+    top_k: Option<usize>,
+    metadata: Option<&'a RawValue>,
+    user: Option<&'a RawValue>,
 }
 
 /// The passages that answer it best.
@@ -132,8 +143,13 @@ fn passage(hit: &Hit) -> Passage<'_> {
 
 fn read(body: &[u8]) -> Result<Question<'_>, EdgeError> {
     check_body(body)?;
-    let question: Question<'_> =
-        serde_json::from_slice(body).map_err(|error| RequestError::Malformed(error.to_string()))?;
+    let sent: Sent<'_> = serde_json::from_slice(body).map_err(|error| RequestError::Malformed(error.to_string()))?;
+    let question = Question {
+        query: text_at(sent.query, || "query".to_owned(), "a string")?,
+        top_k: sent.top_k,
+        metadata: sent.metadata,
+        user: sent.user.map(|user| text_at(user, || "user".to_owned(), "a string")).transpose()?,
+    };
     if question.query.trim().is_empty() {
         return Err(RequestError::Missing("query").into());
     }
@@ -153,6 +169,15 @@ mod tests {
         assert!(refused("{").starts_with("malformed JSON body: EOF"), "{}", refused("{"));
         assert!(refused("{}").contains("missing field `query`"), "{}", refused("{}"));
         assert_eq!(refused(r#"{"query":"a","query":"b"}"#), "query occurs more than once");
+        assert_eq!(
+            refused(r#"{"query":"a","metadata":{"team":"a","team":"b"}}"#),
+            "metadata.team occurs more than once"
+        );
+        for (body, field) in [(r#"{"query":"\ud800"}"#, "query"), (r#"{"query":"a","user":"\udc00"}"#, "user")] {
+            let said = format!("{field} has an invalid Unicode escape: a surrogate that is not one of a pair");
+            assert_eq!(refused(body), said);
+        }
+        assert_eq!(refused(r#"{"query":7}"#), "query must be a string");
         assert_eq!(refused(r#"{"query":" "}"#), "query is required");
         assert_eq!(refused(r#"{"query":"a","top_k":0}"#), "top_k must be a whole number from 1 to 50");
         assert_eq!(read(br#"{"query":"a","top_k":50}"#).unwrap().top_k, Some(50));
