@@ -321,6 +321,51 @@ async fn an_embeddings_call_that_is_left_pays_its_counted_inputs() -> anyhow::Re
     Ok(())
 }
 
+/// A chat as it is on the wire, its client's half of the connection closed behind it.
+async fn half_closed(
+    edge: &Edge,
+    key: &str,
+    before_closing: impl Future<Output = anyhow::Result<()>>,
+) -> anyhow::Result<Vec<u8>> {
+    let body = turn(json!({})).to_string();
+    let mut socket = TcpStream::connect(edge.address).await?;
+    let head = format!(
+        "POST {CHAT} HTTP/1.1\r\nhost: edge\r\nauthorization: Bearer {key}\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    socket.write_all(format!("{head}{body}").as_bytes()).await?;
+    before_closing.await?;
+    socket.shutdown().await?;
+    let mut got = Vec::new();
+    tokio::time::timeout(testkit::DEADLINE, socket.read_to_end(&mut got)).await??;
+    Ok(got)
+}
+
+#[tokio::test]
+async fn a_client_that_closes_its_half_has_left() -> anyhow::Result<()> {
+    let world = World::with("tokens_per_day = 1000000").await?;
+    let edge = world.edge().await?;
+    let key = world.key.secret().expose();
+    world.next_chat(Behaviour { hold: true, ..Behaviour::default() });
+    let sent = world.upstream_until(Wait { held: Some(1), ..Wait::default() });
+    assert!(half_closed(&edge, key, sent).await?.is_empty());
+    world.upstream_until(Wait { aborted: Some(1), open: Some(0), ..Wait::default() }).await?;
+    let logged = world.the_logged_call().await?;
+    assert_eq!((logged.status, logged.state.as_str(), logged.charged_tokens), (499, "estimated", turn_tokens()));
+
+    // Closed with the request, wherever the call is by then: whatever was sent upstream is in the log, and nothing is held.
+    let calls = (0..32).map(|_| half_closed(&edge, key, std::future::ready(Ok(()))));
+    futures::future::try_join_all(calls).await?;
+    world.upstream_until(Wait { open: Some(0), ..Wait::default() }).await?;
+    until("all is settled", async || {
+        let totals = world.database.tier_totals(world.project).await?;
+        let sent = i64::try_from(world.upstream.counters().requests)?;
+        Ok((totals.open_rows, totals.open_calls, totals.day_tokens_held) == (0, 0, 0) && totals.log_rows >= sent)
+    })
+    .await?;
+    edge.stop().await
+}
+
 #[tokio::test]
 async fn one_stream_of_a_shared_http2_connection_is_left_alone() -> anyhow::Result<()> {
     let world = World::with("tokens_per_day = 1000000").await?;
