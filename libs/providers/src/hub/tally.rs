@@ -11,6 +11,7 @@ pub(crate) struct Tally {
     meter: Option<Meter>,
     delivered: Delivered,
     usage: Option<Usage>,
+    has_doubts: bool,
     finish: Option<Finish>,
     id: Option<String>,
     model: Option<String>,
@@ -22,6 +23,7 @@ impl Tally {
             meter: bound.map(Meter::new),
             delivered: Delivered::default(),
             usage: None,
+            has_doubts: false,
             finish: None,
             id: None,
             model: None,
@@ -37,7 +39,11 @@ impl Tally {
                 return true;
             }
             Event::Usage(usage) => {
-                self.usage = Some(*usage);
+                // Once for an answer: some servers report again and again.
+                if !usage.is_possible() && !std::mem::replace(&mut self.has_doubts, true) {
+                    usage.warn_of_doubt();
+                }
+                self.usage = Some(*usage).filter(Usage::is_possible);
                 return true;
             }
             Event::Finish(finish) => {
@@ -59,7 +65,7 @@ impl Tally {
         true
     }
 
-    /// The last usage that was reported.
+    /// The last usage that was reported, unless it cannot be true.
     pub(crate) fn usage(&self) -> Option<Usage> {
         self.usage
     }
@@ -162,6 +168,16 @@ mod tests {
         assert!(tally.take(&Event::Usage(Usage::default())));
         let outcome = tally.outcome(true);
         assert_eq!((outcome.delivered.text(), outcome.counted_output), (text, Some(fits)));
+    }
+
+    #[test]
+    fn usage_that_cannot_be_is_none() {
+        let mut tally = Tally::new(None);
+        let mut told = |completion_tokens| {
+            tally.take(&Event::Usage(Usage { completion_tokens, ..Usage::default() }));
+            tally.outcome(true).usage.map(|usage| usage.completion_tokens)
+        };
+        assert_eq!((told(5), told(1_000_000_000_000_000), told(7)), (Some(5), None, Some(7)));
     }
 
     #[test]

@@ -46,7 +46,7 @@ pub(crate) trait Tap: fmt::Debug + Send {
     /// the provider still sends is not wanted.
     fn is_cut(&self) -> bool;
 
-    /// Whether the answer is whole, however its connection ends.
+    /// Whether the answer is whole if its body ends here, in order.
     fn is_complete(&self) -> bool;
 
     /// What is known so far.
