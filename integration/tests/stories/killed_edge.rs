@@ -1,6 +1,8 @@
 //! An edge that is killed under load.
 
-use testkit::{Role, Stack};
+use std::collections::BTreeSet;
+
+use testkit::{Role, Stack, until};
 
 use crate::load::{self, End, Load, Payers, Streams};
 
@@ -32,5 +34,50 @@ async fn every_call_of_an_edge_that_is_killed_under_load_is_in_the_log() -> anyh
     println!("killed edge: {} calls, {broken} broken, {} rows, {lost} given up", calls.len(), rows.len());
     assert!(lost >= 20, "its streams at least");
     assert!((0..40).all(|stream| rows.contains_key(&stream)));
+    stack.shut_down().await
+}
+
+/// What an edge may take with it: calls without limits that had begun before it was known that their rows are not written.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_edge_that_is_killed_while_a_project_is_locked_loses_the_calls_from_before_that_was_known_and_no_others()
+-> anyhow::Result<()> {
+    let mut stack = Stack::builder().admins(0).edges(2).set("LEDGER_ORPHAN_AFTER", "20s").start().await?;
+    let payers = Payers::furnish(&stack).await?;
+    let [_, open] = payers.projects;
+    let free = payers.key(1).to_owned();
+    // Odd numbers are those of the project without limits.
+    let mut numbers = (0..).map(|call: u64| 2 * call + 1);
+    let mut served = BTreeSet::new();
+    for number in numbers.by_ref().take(20) {
+        assert_eq!(load::try_once(&stack, 1, &free, number).await?, End::Whole);
+        served.insert(number);
+    }
+    until("their rows are written", async || Ok(load::numbers(&stack, open).await? == served)).await?;
+
+    let lock = stack.database.lock_project(open).await?;
+    let (mut begun, mut refused) = (BTreeSet::new(), 0);
+    for number in numbers.by_ref().take(200) {
+        match load::try_once(&stack, 1, &free, number).await? {
+            End::Whole => {
+                assert_eq!(refused, 0, "call {number} began although it was known that its row is not written");
+                begun.insert(number);
+            }
+            end => {
+                assert!(matches!(end, End::Refused(503, _, true)), "{end:?}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(!begun.is_empty() && refused > 0, "{begun:?}");
+    stack.nth_mut(Role::Edge, 1)?.kill().await?;
+    lock.release().await?;
+    let number = numbers.next().unwrap_or_default();
+    until("the other edge serves again", async || Ok(load::try_once(&stack, 0, &free, number).await? == End::Whole))
+        .await?;
+    served.insert(number);
+    until("its row is written", async || Ok(load::numbers(&stack, open).await?.contains(&number))).await?;
+    load::at_rest(&stack).await?;
+    assert_eq!(load::numbers(&stack, open).await?, served);
+    println!("killed edge: {} calls without rows, {refused} refused", begun.len());
     stack.shut_down().await
 }

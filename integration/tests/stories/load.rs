@@ -294,6 +294,16 @@ pub(crate) async fn at_rest(stack: &Stack) -> anyhow::Result<Duration> {
     Ok(began.elapsed())
 }
 
+/// The numbers of a project's calls that are in the log.
+pub(crate) async fn numbers(stack: &Stack, project: ProjectId) -> anyhow::Result<BTreeSet<u64>> {
+    stack.database.logged_calls(project).await?.iter().map(number).collect()
+}
+
+fn number(row: &LoggedCall) -> anyhow::Result<u64> {
+    let tag = row.tags.as_ref().and_then(|tags| tags["call"].as_str());
+    Ok(tag.with_context(|| format!("a row has no number: {row:?}"))?.parse()?)
+}
+
 /// The log by the calls' numbers, once the ledger is at rest: every call that the upstream saw has one row, every row has
 /// its call, and what ended as it should is charged what was reported.
 pub(crate) async fn accounts(
@@ -305,8 +315,7 @@ pub(crate) async fn accounts(
     let mut rows = BTreeMap::new();
     for project in payers.projects {
         for row in stack.database.logged_calls(project).await? {
-            let tag = row.tags.as_ref().and_then(|tags| tags["call"].as_str());
-            let number: u64 = tag.with_context(|| format!("a row has no number: {row:?}"))?.parse()?;
+            let number = number(&row)?;
             let twice = rows.insert(number, row);
             anyhow::ensure!(twice.is_none(), "call {number} has two rows: {twice:?}");
         }

@@ -55,6 +55,30 @@ async fn three_sessions_that_meet_new_windows_at_once_keep_their_caps_and_close_
 }
 
 #[tokio::test]
+async fn three_sessions_on_a_fresh_window_never_exceed_a_cap() -> anyhow::Result<()> {
+    let calendar = calendar().await?;
+    let fixture = &calendar.fixture;
+    calendar.at(datetime!(2028-03-01 00:00 UTC)).await?;
+    for window in ["minute", "day", "month"] {
+        let caller = calendar.project("UTC", &format!("tokens_per_{window} = 10000")).await?;
+        let session = async || {
+            let mut books = Books::open(&fixture.store).await?;
+            let mut admitted = 0;
+            for _ in 0..40 {
+                let answers = books.admit(&[calendar.ask(caller, 200)]).await?;
+                admitted += i64::from(matches!(answers[0], Admission::Admitted { .. }));
+            }
+            anyhow::Ok(admitted)
+        };
+        let (a, b, c) = tokio::try_join!(session(), session(), session())?;
+        assert_eq!(a + b + c, 50, "10,000 tokens a {window} are room for 50 calls of 200");
+        let totals = fixture.database.tier_totals(caller.project).await?;
+        assert_eq!((totals.day_tokens_held, totals.open_calls, totals.open_rows), (10_000, 50, 50), "{window}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn the_clock_is_read_when_the_locks_are_held() -> anyhow::Result<()> {
     let calendar = calendar().await?;
     let fixture = &calendar.fixture;

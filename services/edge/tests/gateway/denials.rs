@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicI64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 use domain::{ApiKey, ApiKeyId};
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
-use testkit::{early_in_a_minute, until};
+use testkit::{DEADLINE, early_in_a_minute, until};
 use upstream::{Behaviour, Figures, Wait};
 
 use crate::passages;
@@ -122,13 +123,15 @@ impl Tier<'_> {
 
     /// A call that is admitted, once what was denied before is forgotten, and settled.
     async fn served(&mut self) -> anyhow::Result<()> {
+        let (path, body, _) = &calls()[2];
+        let deadline = Instant::now() + DEADLINE;
         loop {
-            let (path, body, _) = &calls()[2];
             let answer = self.call(path, body).await?;
             if answer.status() == 200 {
                 break;
             }
             self.denied(answer).await;
+            anyhow::ensure!(Instant::now() < deadline, "still denied");
             tokio::task::yield_now().await;
         }
         until("it is settled", async || Ok(self.world.database.open_ids(self.world.project).await?.is_empty())).await
