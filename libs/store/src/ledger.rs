@@ -213,7 +213,8 @@ pub struct Entry {
     #[serde(rename = "state", serialize_with = "state")]
     pub estimated: bool,
     /// Whether the answer was streamed.
-    pub streamed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub streamed: Option<bool>,
     /// Reported prompt tokens, cached ones included.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_tokens: Option<i64>,

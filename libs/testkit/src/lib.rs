@@ -21,6 +21,7 @@ pub use proxy::DatabaseProxy;
 pub use stack::{Admin, Builder, Process, Project, Role, Stack};
 pub use standing::standing;
 pub use store::testing::{
-    Cap, LedgerWatch, LogRow, LoggedCall, Meter, RoleName, TestDatabase, TierCap, TierTotals, UsageRow, WatchedCall,
+    Cap, LedgerWatch, LogRow, LoggedCall, Meter, RoleName, TestDatabase, TierCap, TierId, TierTotals, UsageRow,
+    WatchedCall, WatchedRow,
 };
 pub use wait::{DEADLINE, early_in_a_minute, eventually, until};

@@ -107,8 +107,11 @@ impl Shared {
         } else {
             serde_json::from_slice(&call.body)
         };
-        let mut seen =
-            if self.options.script { self.board.see(|| call.noted(body.as_ref().ok())) } else { Seen::unseen() };
+        let mut seen = if self.options.script {
+            self.board.see(|| call.noted(body.as_ref().ok(), &behaviour))
+        } else {
+            Seen::unseen()
+        };
         if self.stop.run_until_cancelled(before(&mut seen, &behaviour)).await != Some(true) {
             seen.ends(Outcome::Cut);
             return Err(Closed);
@@ -205,7 +208,7 @@ fn key(headers: &HeaderMap, keys: &[Secret]) -> Result<Option<usize>, ApiError> 
 }
 
 impl Call {
-    fn noted(&self, body: Option<&Value>) -> SeenCall {
+    fn noted(&self, body: Option<&Value>, behaviour: &Behaviour) -> SeenCall {
         let headers = self.headers.iter().map(|(name, value)| {
             let shown = if KEY_HEADERS.contains(&name.as_str()) { b"redacted" } else { value.as_bytes() };
             (name.as_str().to_owned(), String::from_utf8_lossy(shown).into_owned())
@@ -221,6 +224,7 @@ impl Call {
             stream: body.and_then(|body| body.get("stream")).and_then(Value::as_bool).unwrap_or(false),
             body: body.filter(|_| self.body.len() <= LOGGED_BODY_LIMIT).cloned().unwrap_or_default(),
             body_bytes: self.body.len(),
+            figures: behaviour.figures,
             at_ms: 0,
             end: None,
             status: None,

@@ -125,7 +125,6 @@ pub(crate) async fn admit(edge: &Edge, claim: Claim<'_>) -> Result<Admitted, Fai
             let mut headers = claim.headers();
             headers::describe(call.headroom(), &mut headers);
             call.accepted_at(claim.accepted);
-            call.entry_mut().streamed = claim.streamed;
             Ok(Admitted { call, headers })
         }
         Outcome::Denied(denial) => {

@@ -5,23 +5,31 @@ use reqwest::{Client, Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::plan::Leave;
+use super::plan::{Caller, Leave};
 
 /// A call that is about to be made.
 pub(super) struct Call {
     pub(super) number: i64,
+    pub(super) caller: Caller,
     pub(super) url: String,
-    pub(super) key: String,
-    pub(super) output: i64,
-    pub(super) streamed: bool,
-    pub(super) leave: Leave,
+    pub(super) secret: String,
+    /// The project it says it is for.
+    pub(super) project: String,
+    pub(super) route: String,
+}
+
+/// A call that is over.
+pub(super) struct Over {
+    pub(super) number: i64,
+    pub(super) caller: Caller,
+    pub(super) outcome: Outcome,
 }
 
 /// How a call ended for its client.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Outcome {
-    /// The whole answer, and the tokens it says it took.
-    Served(Option<i64>),
+    /// The whole answer, and the prompt and completion tokens it says it took.
+    Served(Option<(i64, i64)>),
     /// An answer that the provider broke off.
     CutShort,
     /// The client left, after the answer's head or before it.
@@ -52,22 +60,30 @@ pub(super) fn number_in(body: &Value) -> Option<i64> {
 }
 
 impl Call {
-    pub(super) async fn make(self, http: &Client) -> Outcome {
+    pub(super) async fn make(self, http: &Client) -> Over {
+        let (number, caller) = (self.number, self.caller);
+        Over { number, caller, outcome: self.send(http).await }
+    }
+
+    async fn send(self, http: &Client) -> Outcome {
+        let caller = self.caller;
+        let padding = " and then".repeat(caller.padding);
         let mut body = json!({
-            "model": "chat",
-            "max_tokens": self.output,
-            "messages": [{ "role": "user", "content": format!("Call {:09}: what is new?", self.number) }],
+            "model": self.route,
+            "max_tokens": caller.output,
+            "messages": [{ "role": "user", "content": format!("Call {:09}: what is new{padding}?", self.number) }],
         });
-        if self.streamed {
+        if caller.streamed {
             body["stream"] = json!(true);
         }
         let request = http
             .post(format!("{}/chat/completions", self.url))
-            .bearer_auth(&self.key)
+            .bearer_auth(&self.secret)
+            .header("x-ragmux-project", &self.project)
             .header("x-ragmux-tags", format!("call={}", self.number))
             .json(&body)
             .send();
-        let answer = match self.leave {
+        let answer = match caller.leave {
             Leave::Before(time) => match timeout(time, request).await {
                 Ok(answer) => answer,
                 Err(_) => return Outcome::Left { began: false },
@@ -78,11 +94,11 @@ impl Call {
             Ok(answer) => answer,
             Err(error) => return Outcome::Broken(format!("{error:?}")),
         };
-        let limit = match self.leave {
+        let limit = match caller.leave {
             Leave::At(bytes) if answer.status() == StatusCode::OK => Some(bytes),
             _ => None,
         };
-        read(answer, self.streamed, limit).await.unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")))
+        read(answer, caller.streamed, limit).await.unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")))
     }
 }
 
@@ -108,7 +124,8 @@ async fn read(mut answer: Response, streamed: bool, leave_at: Option<usize>) -> 
         return Ok(if is_whole { Outcome::Served(None) } else { Outcome::CutShort });
     }
     let body: Value = serde_json::from_str(&text)?;
-    Ok(Outcome::Served(Some(body["usage"]["total_tokens"].as_i64().context("an answer without usage")?)))
+    let told = |name: &str| body["usage"][name].as_i64().with_context(|| format!("an answer without {name}"));
+    Ok(Outcome::Served(Some((told("prompt_tokens")?, told("completion_tokens")?))))
 }
 
 fn denial(status: StatusCode, text: &str) -> anyhow::Result<Outcome> {

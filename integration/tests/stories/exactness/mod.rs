@@ -1,14 +1,16 @@
-//! Budgets are exact: three edges, 64 callers at once, a nearly spent project and key, round after round. Calls are whole,
-//! streamed or abandoned, edges are killed and started anew, and beside all that somebody has left a transaction open,
-//! dumps the database and builds indexes.
+//! Budgets are exact: three edges, 64 callers at once, four projects and three people's keys, nearly spent or with room,
+//! round after round. Calls are small and large, whole, streamed or abandoned, edges are killed and started anew, and beside
+//! all that somebody has left a transaction open, dumps the database and builds indexes.
 //!
 //! Every commit is checked by the database itself (`TestDatabase::watch_ledger`). After each round the story compares
-//! what the clients were told, what the provider saw and what the ledger says, and then walks over the edge of the budget
+//! what the clients were told, what the provider saw and what the ledger says, call by call, and then walks over the edge of the budget
 //! call by call.
 
 mod beside;
 mod bound;
 mod caller;
+mod cast;
+mod compare;
 mod plan;
 mod round;
 mod scale;

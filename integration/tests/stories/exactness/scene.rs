@@ -1,38 +1,31 @@
-//! What the story is played on: a PostgreSQL of its own that keeps what it commits, three edges, one project and one key.
+//! What the story is played on: a PostgreSQL of its own that keeps what it commits, three edges, and who calls.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Context;
 use serde_json::Value;
-use testkit::{
-    ApiKeyId, InstanceId, LedgerWatch, Meter, PrivateServer, ProjectId, Role, RouteId, Stack, Tier, TierCap,
-};
+use testkit::{InstanceId, LedgerWatch, Meter, PrivateServer, Role, RouteId, Stack, TierCap};
 use tokio::time::timeout;
 use upstream::{Script, Wait};
 
-use super::bound::Bound;
+use super::bound::{Amount, Bound, share};
 use super::caller::{Call, Outcome, number_in};
-use super::plan::{Caller, EDGES, Leave, Limit, Plan};
+use super::cast::{Cast, PARTIES};
+use super::compare::{AllSeen, Seen, is_own};
+use super::plan::{Caller, EDGES, Leave, Limit, PADDINGS, Plan};
 use super::tally::Tally;
-
-const MODEL: &str = "demo-chat";
-/// Nano-USD per million tokens.
-const INPUT_PRICE: i64 = 150_000_000;
-const OUTPUT_PRICE: i64 = 600_000_000;
-const MILLION: i64 = 1_000_000;
 
 pub(super) struct Scene {
     pub(super) stack: Stack,
     pub(super) server: PrivateServer,
     pub(super) watch: LedgerWatch,
+    pub(super) cast: Cast,
     /// Processes that were killed.
     pub(super) killed: Vec<InstanceId>,
-    /// Tokens that the prompt of every call counts as.
-    prompt: i64,
+    /// Tokens that a prompt with this padding counts as.
+    prompts: BTreeMap<usize, i64>,
     edges: Vec<usize>,
-    project: ProjectId,
-    key: ApiKeyId,
-    secret: String,
     /// A route whose name tells which caps an edge has heard of.
     marker: RouteId,
     marks: usize,
@@ -51,108 +44,105 @@ impl Scene {
             .set("LEDGER_ORPHAN_AFTER", "20s")
             .start()
             .await?;
-        let database = &stack.database;
-        let connection = database.insert_connection("provider", &stack.upstream.base_url(), MODEL).await?;
-        database.insert_price(MODEL, INPUT_PRICE, OUTPUT_PRICE).await?;
-        let project = database.insert_project("project", "time_zone = 'America/New_York'").await?;
-        database.insert_route(project, "chat", connection).await?;
-        let marker = database.insert_route(project, "marker", connection).await?;
-        let user = database.insert_user("caller").await?;
-        let (key, secret) = database.insert_user_key(user, "key", &["chat", "models"], &[project]).await?;
-        database.change_key(key, "time_zone = 'Asia/Kathmandu'").await?;
+        let cast = Cast::of(&stack).await?;
+        let connection =
+            stack.database.insert_connection("marked", &stack.upstream.base_url(), "model-of-the-mark").await?;
+        let marker = stack.database.insert_route(cast.projects[PARTIES[0].project].id, "marker", connection).await?;
         let mut scene = Self {
-            secret: secret.secret().expose().to_owned(),
+            cast,
             edges: (0..EDGES).collect(),
             stack,
             server,
             watch,
             killed: Vec::new(),
-            prompt: 0,
-            project,
-            key,
+            prompts: BTreeMap::new(),
             marker,
             marks: 0,
             calls: 0,
         };
         for edge in 0..EDGES {
-            scene.measure_prompt(edge).await?;
+            for (number, padding) in PADDINGS.into_iter().enumerate() {
+                scene
+                    .measure_prompt(Caller {
+                        party: PARTIES[(edge + number) % PARTIES.len()],
+                        edge,
+                        output: 64,
+                        padding,
+                        streamed: false,
+                        leave: Leave::Never,
+                    })
+                    .await?;
+            }
         }
         Ok(scene)
     }
 
-    /// What a call holds beside its output bound, which must be the same at every edge.
-    async fn measure_prompt(&mut self, edge: usize) -> anyhow::Result<()> {
-        let call = self.call(Caller { edge, streamed: false, leave: Leave::Never }, 64)?;
+    /// What a call holds beside its output bound, which must be the same at every edge and for every model.
+    async fn measure_prompt(&mut self, caller: Caller) -> anyhow::Result<()> {
+        let call = self.call(caller)?;
         let number = call.number;
-        let outcome = call.make(&self.stack.http).await;
-        anyhow::ensure!(matches!(outcome, Outcome::Served(_)), "{outcome:?}");
+        let over = call.make(&self.stack.http).await;
+        anyhow::ensure!(matches!(over.outcome, Outcome::Served(_)), "{:?}", over.outcome);
         self.rest(&[number]).await?;
         let calls = self.watch.calls(&[number]).await?;
-        let prompt = calls.first().context("the call is not known")?.held_tokens - 64;
-        anyhow::ensure!(edge == 0 || prompt == self.prompt, "prompts of {prompt} and {} tokens", self.prompt);
-        self.prompt = prompt;
+        let prompt = calls.first().context("the call is not known")?.held_tokens - caller.output;
+        let known = *self.prompts.entry(caller.padding).or_insert(prompt);
+        anyhow::ensure!(prompt == known, "prompts of {prompt} and {known} tokens for {caller:?}");
         Ok(())
     }
 
     /// The next call.
-    pub(super) fn call(&mut self, caller: Caller, output: i64) -> anyhow::Result<Call> {
+    pub(super) fn call(&mut self, caller: Caller) -> anyhow::Result<Call> {
         self.calls += 1;
+        let client = &self.cast.projects[caller.party.project];
         Ok(Call {
             number: self.calls,
+            caller,
             url: format!("{}/v1", self.stack.process(self.edges[caller.edge])?.url()),
-            key: self.secret.clone(),
-            output,
-            streamed: caller.streamed,
-            leave: caller.leave,
+            secret: self.cast.secret(caller.party).to_owned(),
+            project: client.id.to_string(),
+            route: client.route.clone(),
         })
     }
 
-    /// What a call holds: tokens and nano-USD.
-    pub(super) fn hold(&self, output: i64) -> (i64, i64) {
-        (self.prompt + output, (self.prompt * INPUT_PRICE + output * OUTPUT_PRICE) / MILLION)
-    }
-
-    /// What is taken of a cap now.
-    pub(super) async fn meter(&self, tier: Tier, cap: testkit::Cap) -> anyhow::Result<Meter> {
-        let id = if tier == Tier::Project { self.project.0 } else { self.key.0 };
-        self.watch.meter(tier, id, cap).await
+    /// What a call of this caller holds.
+    pub(super) fn hold(&self, caller: Caller) -> Amount {
+        self.cast.amount(caller.party, self.prompts[&caller.padding], caller.output)
     }
 
     /// What is taken of each.
     pub(super) async fn meters(&self, bounds: &[Bound]) -> anyhow::Result<Vec<Meter>> {
         let mut meters = Vec::with_capacity(bounds.len());
         for bound in bounds {
-            meters.push(self.meter(bound.tier, bound.cap).await?);
+            meters.push(self.watch.meter(bound.tier, bound.cap).await?);
         }
         Ok(meters)
     }
 
     /// Sets caps that leave this room, and waits until every edge has heard of them. The ledger is at rest.
     pub(super) async fn limit(&mut self, plan: &Plan, limits: &[Limit]) -> anyhow::Result<Vec<Bound>> {
-        let (tokens, cost) = self.hold(plan.output);
-        let (most_tokens, most_cost) = self.hold(plan.most_output());
         let mut bounds = Vec::new();
-        for limit in limits {
-            use testkit::Cap as C;
-            let (each, most) = match limit.cap {
-                C::RequestsPerMinute | C::ConcurrentRequests => (1, 1),
-                C::TokensPerMinute | C::TokensPerDay | C::TokensPerMonth => (tokens, most_tokens),
-                C::CostPerDay | C::CostPerMonth => (cost, most_cost),
-            };
-            let at_first = self.meter(limit.tier, limit.cap).await?;
-            let room = limit.calls * each + limit.slack.of(each);
+        for Limit { who, cap, calls, slack } in limits.iter().copied() {
+            // As large as one of those that call for it.
+            let usual = plan.callers.iter().find(|caller| caller.party.counts_for(who)).unwrap_or(&plan.callers[0]);
+            let each = share(cap, self.hold(*usual));
+            let tier = self.cast.tier(who);
+            let at_first = self.watch.meter(tier, cap).await?;
             // 0 would be no cap.
-            let value = (at_first.used + at_first.held + room).max(1);
-            bounds.push(Bound { tier: limit.tier, cap: limit.cap, value, each, most, at_first });
+            let value = (at_first.used + at_first.held + calls * each + slack.of(each)).max(1);
+            bounds.push(Bound { who, tier, cap, value, at_first });
         }
         let caps: Vec<TierCap> = bounds.iter().map(|bound| (bound.tier, bound.cap, bound.value)).collect();
         self.marks += 1;
         let mark = format!("marker-{}", self.marks);
-        self.watch.set_caps((self.project, plan.enforcement), self.key, &caps, (self.marker, &mark)).await?;
+        self.watch.set_caps(&self.cast.tiers(), plan.enforcement, &caps, (self.marker, &mark)).await?;
+        let secret = self.cast.secret(PARTIES[0]);
+        let project = self.cast.projects[PARTIES[0].project].id.to_string();
         for number in 0..EDGES {
             let url = format!("{}/v1/models", self.stack.process(self.edges[number])?.url());
             testkit::until("an edge has heard of the caps", || async {
-                let answer = self.stack.http.get(&url).bearer_auth(&self.secret).send().await?;
+                let answer =
+                    self.stack.http.get(&url).bearer_auth(secret).header("x-ragmux-project", &project).send().await?;
                 let models: Value = answer.error_for_status()?.json().await?;
                 Ok(models["data"].as_array().is_some_and(|all| all.iter().any(|model| model["id"] == mark.as_str())))
             })
@@ -164,18 +154,22 @@ impl Scene {
     /// Tells the provider what to do with the next calls. Nothing is open there.
     pub(super) fn script(&self, plan: &Plan, held_back: bool) {
         self.stack.upstream.clear();
-        let queue = plan.behaviours(self.prompt, held_back);
+        let shortest = self.prompts.values().min().copied().unwrap_or_default();
+        let queue = plan.behaviours(shortest, held_back);
         self.stack.upstream.script(Script { path: "/v1/chat/completions".to_owned(), queue, default: None });
     }
 
-    /// The numbers of the calls that the provider saw since it was last scripted.
-    pub(super) fn seen(&self) -> anyhow::Result<Vec<i64>> {
+    /// The calls that the provider saw since it was last scripted, each once.
+    pub(super) fn seen(&self) -> anyhow::Result<AllSeen> {
         let log = self.stack.upstream.log(0);
         anyhow::ensure!(log.calls.len() as u64 == log.counters.requests, "the provider has forgotten calls");
-        log.calls
-            .iter()
-            .map(|call| number_in(&call.body).with_context(|| format!("{:?} has no number", call.body)))
-            .collect()
+        let mut seen = AllSeen::new();
+        for call in log.calls {
+            let number = number_in(&call.body).with_context(|| format!("{:?} has no number", call.body))?;
+            let before = seen.insert(number, Seen { model: call.model, figures: call.figures });
+            anyhow::ensure!(before.is_none(), "the provider saw call {number} twice");
+        }
+        Ok(seen)
     }
 
     /// Waits until nothing is in flight but what killed edges have left behind, and these calls are in the log.
@@ -187,10 +181,10 @@ impl Scene {
                 return Ok(false);
             }
             let calls = self.watch.calls(answered).await?;
-            let known = |number| calls.iter().find(|call| call.number == number);
-            Ok(answered.iter().all(|number| {
-                known(*number).is_some_and(|call| call.status.is_some() || self.is_killed(call.instance))
-            }))
+            let known = |number| calls.iter().find(|call| call.number == Some(number));
+            Ok(answered
+                .iter()
+                .all(|number| known(*number).is_some_and(|call| call.row.is_some() || self.is_killed(call.instance))))
         })
         .await
     }
@@ -238,21 +232,26 @@ impl Scene {
         })
         .await?;
         self.check(true).await?;
-        for tier in [Tier::Project, Tier::Key] {
+        for tier in self.cast.tiers() {
             for cap in testkit::Cap::ALL {
-                let meter = self.meter(tier, cap).await?;
+                let meter = self.watch.meter(tier, cap).await?;
                 anyhow::ensure!(meter.held == 0, "{tier:?} {cap:?} {meter:?}");
             }
         }
-        let pending: Vec<i64> = std::mem::take(&mut tally.pending).into_iter().collect();
-        let calls = self.watch.calls(&pending).await?;
-        let numbers: Vec<i64> = calls.iter().map(|call| call.number).collect();
-        anyhow::ensure!(numbers == pending, "of {pending:?} the ledger has {numbers:?}");
-        for call in &calls {
-            let is_lost = call.error_code.as_deref() == Some("edge_lost") && call.state.as_deref() == Some("estimated");
-            anyhow::ensure!(is_lost && call.status == Some(499) && self.is_killed(call.instance), "{call:?}");
-            let charged = (call.charged_requests, call.charged_tokens, call.charged_cost);
-            anyhow::ensure!(charged == (Some(1), Some(call.held_tokens), Some(call.held_cost)), "{call:?}");
+        let pending = std::mem::take(&mut tally.pending);
+        let numbers: Vec<i64> = pending.keys().copied().collect();
+        let calls = self.watch.calls(&numbers).await?;
+        for (number, caller) in pending {
+            let call = calls.iter().find(|call| call.number == Some(number));
+            let told = || format!("call {number} of {caller:?} is {call:?}");
+            let (call, row) = call.and_then(|call| Some((call, call.row.as_ref()?))).with_context(told)?;
+            is_own(self, number, caller, row).with_context(told)?;
+            let is_lost =
+                (row.status, row.error_code.as_deref(), row.state.as_str()) == (499, Some("edge_lost"), "estimated");
+            anyhow::ensure!(is_lost && self.is_killed(call.instance), "{}", told());
+            let hold = self.hold(caller);
+            let charged = (row.charged_requests, row.charged_tokens, row.charged_cost);
+            anyhow::ensure!(charged == (1, hold.tokens, hold.cost), "{}", told());
             tally.lost += 1;
         }
         tally.commits = self.watch.commits().await?;

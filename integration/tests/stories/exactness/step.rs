@@ -2,8 +2,9 @@
 
 use super::bound::Bound;
 use super::caller::Outcome;
+use super::compare::compare;
 use super::plan::{Caller, Plan};
-use super::round::{answered, compare};
+use super::round::answered;
 use super::scene::Scene;
 use super::tally::Tally;
 
@@ -11,11 +12,11 @@ use super::tally::Tally;
 pub(super) async fn walk(scene: &mut Scene, round: usize, plan: &Plan, tally: &mut Tally) -> anyhow::Result<()> {
     let bounds = scene.limit(plan, &plan.step_limits).await?;
     for (number, caller) in plan.steps.iter().enumerate() {
-        let is_denied = step(scene, plan, &bounds, *caller, tally)
+        step(scene, plan, &bounds, *caller, tally)
             .await
             .map_err(|error| error.context(format!("step {number} after round {round}: {bounds:?}")))?;
-        // Beyond the edge nothing changes, and without one there is none.
-        if is_denied || (bounds.is_empty() && number == 1) {
+        // Without an edge there is nothing to walk over.
+        if bounds.is_empty() && number == 1 {
             break;
         }
     }
@@ -28,29 +29,36 @@ async fn step(
     bounds: &[Bound],
     caller: Caller,
     tally: &mut Tally,
-) -> anyhow::Result<bool> {
+) -> anyhow::Result<()> {
+    let of_it: Vec<Bound> = bounds.iter().filter(|bound| caller.party.counts_for(bound.who)).copied().collect();
     scene.script(plan, false);
     let left = scene.watch.open_calls(&[]).await?;
     let place = scene.watch.last_place().await?;
-    let before = scene.meters(bounds).await?;
-    let has_room = bounds.iter().zip(&before).all(|(bound, meter)| bound.room(*meter) >= bound.each);
+    let before = scene.meters(&of_it).await?;
+    let amount = scene.hold(caller);
+    let has_room = of_it.iter().zip(&before).all(|(bound, meter)| bound.has_room(*meter, amount));
 
-    let call = scene.call(caller, plan.output)?;
+    let call = scene.call(caller)?;
     let number = call.number;
-    let over = [(number, call.make(&scene.stack.http).await)];
+    let over = [call.make(&scene.stack.http).await];
     scene.rest(&answered(&over)).await?;
     compare(scene, plan, bounds, &over, tally).await?;
 
-    let after = scene.meters(bounds).await?;
-    let others = scene.watch.admitted_after(place).await?.iter().any(|other| *other != Some(number));
+    let after = scene.meters(&of_it).await?;
+    let others = scene.watch.admitted_after(place).await?.iter().any(|other| other.number != Some(number));
     let windows_stand = before.iter().zip(&after).all(|(before, after)| before.window_us == after.window_us);
-    let is_admitted = !matches!(over, [(_, Outcome::Denied(_))]);
+    let is_admitted = !matches!(over[0].outcome, Outcome::Denied(_));
     // A client that left in the round may be admitted late, killed edges' calls given up, and a minute may have ended.
     if others || !windows_stand || scene.watch.open_calls(&[]).await? != left {
         tally.disturbed += 1;
     } else {
-        anyhow::ensure!(is_admitted == has_room, "{over:?} with {before:?} taken before and {after:?} after");
+        let [over] = over;
+        anyhow::ensure!(
+            is_admitted == has_room,
+            "{caller:?} {:?} with {before:?} taken before and {after:?} after",
+            over.outcome
+        );
         tally.steps += 1;
     }
-    Ok(!is_admitted)
+    Ok(())
 }

@@ -1,9 +1,9 @@
 //! What a run has seen.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 
-use super::plan::Plan;
+use super::plan::{Caller, Plan};
 use super::scale::Scale;
 
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ pub(super) struct Tally {
     pub(super) broken: u64,
     /// Requests the provider saw.
     pub(super) seen: u64,
-    /// Rounds in which exactly as many were admitted as had room.
+    /// Rounds of held-back calls in which nobody was denied who had room in the end.
     pub(super) exact: u64,
     /// Steps that were judged, and those beside which something else moved.
     pub(super) steps: u64,
@@ -30,7 +30,7 @@ pub(super) struct Tally {
     pub(super) lost: u64,
     pub(super) commits: i64,
     /// Calls of killed edges that have no log row yet, by number.
-    pub(super) pending: BTreeSet<i64>,
+    pub(super) pending: BTreeMap<i64, Caller>,
 }
 
 impl Tally {

@@ -23,7 +23,7 @@ pub use self::ledger::{ProjectLock, TierTotals};
 pub use self::transaction::OpenTransaction;
 pub use self::uploads::{ChunkFacts, UploadFacts};
 pub use self::usage::{LogRow, UsageRow};
-pub use self::watch::{Cap, LedgerWatch, Meter, TierCap, WatchedCall};
+pub use self::watch::{Cap, LedgerWatch, Meter, TierCap, TierId, WatchedCall, WatchedRow};
 use crate::provision::{RoleUrls, provision, role_urls};
 use crate::{Store, StoreError, schema};
 

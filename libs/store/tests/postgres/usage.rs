@@ -49,7 +49,7 @@ impl World {
     }
 
     async fn settle(&self, request: RequestId, tokens: i64) -> anyhow::Result<()> {
-        let entry = Entry { status: 200, prompt_tokens: Some(tokens), streamed: true, ..Entry::default() };
+        let entry = Entry { status: 200, prompt_tokens: Some(tokens), streamed: Some(true), ..Entry::default() };
         self.books.lock().await.settle_as(request, tokens, tokens, entry).await?;
         Ok(())
     }

@@ -28,7 +28,7 @@ async fn what_the_ledger_does_is_as_it_must_be_at_every_commit() -> anyhow::Resu
     // One too many for the key.
     let admitted = fixture.admit(&asks).await?;
     assert!(matches!(admitted[..], [.., Admission::Admitted { .. }, Admission::Denied(_)]), "{admitted:?}");
-    let in_flight = watch.meter(Tier::Key, key.0, Cap::ConcurrentRequests).await?;
+    let in_flight = watch.meter((Tier::Key, key.0), Cap::ConcurrentRequests).await?;
     assert_eq!((in_flight.used, in_flight.held), (0, 3));
     assert_eq!(watch.open_calls(&[]).await?, 3);
     // Within its hold, beyond it, and lost with its process.
@@ -42,10 +42,13 @@ async fn what_the_ledger_does_is_as_it_must_be_at_every_commit() -> anyhow::Resu
     fixture.settle(asks[2].request, 90, 0).await?;
 
     let calls = watch.calls(&[1, 2, 3, 4]).await?;
-    let told: Vec<_> = calls.iter().map(|call| (call.number, call.held_tokens, call.charged_tokens)).collect();
-    assert_eq!(told, [(1, 200, Some(150)), (2, 200, Some(450)), (3, 200, Some(90))]);
+    let told: Vec<_> = calls
+        .iter()
+        .map(|call| (call.number, call.held_tokens, call.row.as_ref().map(|row| row.charged_tokens)))
+        .collect();
+    assert_eq!(told, [(Some(1), 200, Some(150)), (Some(2), 200, Some(450)), (Some(3), 200, Some(90))]);
     assert_eq!(watch.last_place().await?, 3);
-    let day = watch.meter(Tier::Project, fixture.project.0, Cap::TokensPerDay).await?;
+    let day = watch.meter((Tier::Project, fixture.project.0), Cap::TokensPerDay).await?;
     assert_eq!(day, Meter { used: 690, held: 0, ..day });
     assert_eq!(watch.breaches().await?, []);
     assert!(watch.commits().await? >= 4);
@@ -77,19 +80,21 @@ async fn whatever_else_is_done_to_the_ledger_is_told() -> anyhow::Result<()> {
               minute_start, project_day - interval '1 day', project_month, key_day, key_month, 0, 0, 0, details
           FROM requests_open", vec!["an open call holds in other windows than those of its admission", held], true),
         ("DELETE FROM request_logs", vec!["a log row that was no estimate of a lost edge was changed or removed", used], true),
+        ("UPDATE request_logs SET tags = '{\"call\": \"2\"}' WHERE tags ->> 'call' = '1'",
+         vec!["a call is logged as another one", "a log row that was no estimate of a lost edge was changed or removed"], false),
         ("UPDATE request_logs SET charged_cost = charged_cost + 1",
          vec!["a log row that was no estimate of a lost edge was changed or removed", used], true),
-        ("INSERT INTO request_logs (request_id, admitted_at, instance_id, project_id, operation, status, state,
+        ("INSERT INTO request_logs (request_id, admitted_at, instance_id, project_id, api_key_id, operation, status, state,
               charged_requests, charged_tokens, charged_cost)
-          SELECT request_id, admitted_at + interval '1 microsecond', instance_id, project_id, operation, status, state, 0, 0, 0
+          SELECT request_id, admitted_at + interval '1 microsecond', instance_id, project_id, api_key_id, operation, status, state, 0, 0, 0
             FROM request_logs", vec![twice], false),
-        ("INSERT INTO request_logs (request_id, admitted_at, instance_id, project_id, operation, status, state,
+        ("INSERT INTO request_logs (request_id, admitted_at, instance_id, project_id, api_key_id, operation, status, state,
               charged_requests, charged_tokens, charged_cost)
-          SELECT request_id, admitted_at, instance_id, project_id, 'chat', 200, 'final', 0, 0, 0 FROM requests_open",
+          SELECT request_id, admitted_at, instance_id, project_id, api_key_id, 'chat', 200, 'final', 0, 0, 0 FROM requests_open",
          vec![twice], false),
-        ("INSERT INTO request_logs (request_id, admitted_at, instance_id, project_id, operation, status, state,
+        ("INSERT INTO request_logs (request_id, admitted_at, instance_id, project_id, api_key_id, operation, status, state,
               charged_requests, charged_tokens, charged_cost)
-          SELECT gen_random_uuid(), admitted_at, instance_id, project_id, 'chat', 200, 'final', 0, 0, 0 FROM requests_open",
+          SELECT gen_random_uuid(), admitted_at, instance_id, project_id, api_key_id, 'chat', 200, 'final', 0, 0, 0 FROM requests_open",
          vec!["a call is logged that was never admitted"], false),
         // A settlement that adds to excess what the hold covers keeps every sum, and is over no cap by itself.
         ("UPDATE tier_state SET day_tokens_used = day_tokens_used - 1, day_tokens_excess = day_tokens_excess + 1
@@ -98,7 +103,7 @@ async fn whatever_else_is_done_to_the_ledger_is_told() -> anyhow::Result<()> {
         let fixture = fixture("tokens_per_day = 1000").await?;
         let key = fixture.user_key("").await?;
         let watch = fixture.database.watch_ledger().await?;
-        let asks = [fixture.ask(Some(key), 100, 100), fixture.ask(Some(key), 100, 100)];
+        let asks = [1, 2].map(|number| fixture.numbered(number, fixture.ask(Some(key), 100, 100)));
         fixture.admit(&asks).await?;
         fixture.settle(asks[0].request, 150, 7).await?;
         assert_eq!(watch.breaches().await?, []);

@@ -262,6 +262,8 @@ pub struct SeenCall {
     pub body: Value,
     /// The size of the body in bytes.
     pub body_bytes: usize,
+    /// The usage that the script has for it, if it has any.
+    pub figures: Option<Figures>,
     /// When it came, in milliseconds since 1970.
     pub at_ms: u64,
     /// How it ended; absent while it is open.

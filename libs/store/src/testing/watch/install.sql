@@ -34,7 +34,8 @@ CREATE INDEX ON watch.touched (xid);
 -- Every call that was ever admitted, with what it held. The number is the one its client gave it by the tag `call`.
 CREATE UNLOGGED TABLE watch.calls (
     request_id uuid PRIMARY KEY, place bigint GENERATED ALWAYS AS IDENTITY, number bigint, admitted_at timestamptz NOT NULL,
-    instance_id uuid NOT NULL, held_tokens bigint NOT NULL, held_cost bigint NOT NULL
+    instance_id uuid NOT NULL, project_id bigint NOT NULL, api_key_id bigint, held_tokens bigint NOT NULL,
+    held_cost bigint NOT NULL
 );
 CREATE INDEX ON watch.calls (number);
 CREATE INDEX ON watch.calls (place);
@@ -205,12 +206,14 @@ BEGIN
                CASE WHEN w.kind = 'flight' THEN 0 ELSE -n.held_cost END
           FROM new_rows n CROSS JOIN LATERAL watch.windows_of(ROW(n.*)::requests_open) w;
         INSERT INTO watch.touched SELECT pg_current_xact_id(), request_id FROM new_rows;
-        INSERT INTO watch.calls (request_id, number, admitted_at, instance_id, held_tokens, held_cost)
-        SELECT request_id, (details #>> '{tags,call}')::bigint, admitted_at, instance_id, held_tokens, held_cost
+        INSERT INTO watch.calls (request_id, number, admitted_at, instance_id, project_id, api_key_id, held_tokens, held_cost)
+        SELECT request_id, (details #>> '{tags,call}')::bigint, admitted_at, instance_id, project_id, api_key_id,
+               held_tokens, held_cost
           FROM new_rows
         -- An admission that was taken back and made again.
         ON CONFLICT (request_id) DO UPDATE SET admitted_at = excluded.admitted_at, instance_id = excluded.instance_id,
-            held_tokens = excluded.held_tokens, held_cost = excluded.held_cost;
+            project_id = excluded.project_id, api_key_id = excluded.api_key_id, held_tokens = excluded.held_tokens,
+            held_cost = excluded.held_cost;
         INSERT INTO watch.breaches (xid, rule, detail)
         SELECT pg_current_xact_id(), 'an open call holds in other windows than those of its admission', to_jsonb(n)
           FROM new_rows n
@@ -306,6 +309,14 @@ BEGIN
                    EXISTS (SELECT FROM watch.calls c WHERE c.request_id = d.request_id) AS known
               FROM (SELECT DISTINCT request_id FROM watch.touched WHERE xid = v_xid) d) t
      WHERE t.open + t.logged > 1 OR NOT t.known;
+
+    INSERT INTO watch.breaches (xid, rule, detail)
+    SELECT v_xid, 'a call is logged as another one', jsonb_build_object('admitted', to_jsonb(c), 'logged', to_jsonb(l))
+      FROM (SELECT DISTINCT request_id FROM watch.touched WHERE xid = v_xid) d
+           JOIN watch.calls c USING (request_id)
+           JOIN request_logs l USING (request_id)
+     WHERE l.project_id <> c.project_id OR l.api_key_id IS DISTINCT FROM c.api_key_id
+        OR (l.tags ->> 'call')::bigint <> c.number;
     RETURN NULL;
 END $$;
 

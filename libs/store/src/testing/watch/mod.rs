@@ -2,6 +2,7 @@
 
 use domain::{ApiKeyId, InstanceId, ProjectId, RouteId, Tier};
 use serde_json::Value;
+use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, PgPool, Row};
 use uuid::Uuid;
 
@@ -66,8 +67,11 @@ impl Cap {
     }
 }
 
+/// A tier and its id.
+pub type TierId = (Tier, i64);
+
 /// A cap of a tier; 0 is none.
-pub type TierCap = (Tier, Cap, i64);
+pub type TierCap = (TierId, Cap, i64);
 
 /// What is taken of something that a cap limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,26 +87,75 @@ pub struct Meter {
 /// A call that was admitted, as its client's number names it, and its log row, once there is one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchedCall {
-    /// The tag `call`.
-    pub number: i64,
+    /// The tag `call`; `None` for a call without.
+    pub number: Option<i64>,
     /// The process that took it.
     pub instance: InstanceId,
+    /// Whose it was when it was admitted.
+    pub project: ProjectId,
+    /// The key it came with then.
+    pub key: Option<ApiKeyId>,
     /// Tokens it held.
     pub held_tokens: i64,
     /// Nano-USD it held.
     pub held_cost: i64,
-    /// The status in the log.
-    pub status: Option<i32>,
+    /// Its row in the log.
+    pub row: Option<WatchedRow>,
+}
+
+/// What the log says of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WatchedRow {
+    /// The tag `call`.
+    pub number: Option<i64>,
+    /// Whose it is.
+    pub project: ProjectId,
+    /// The key it came with.
+    pub key: Option<ApiKeyId>,
+    /// The public model name.
+    pub route: Option<String>,
+    /// The model that answered.
+    pub model: Option<String>,
+    /// The status the client got.
+    pub status: i32,
     /// Why it failed.
     pub error_code: Option<String>,
     /// `final` or `estimated`.
-    pub state: Option<String>,
+    pub state: String,
+    /// Whether it was streamed.
+    pub streamed: bool,
+    /// Reported prompt tokens.
+    pub prompt_tokens: Option<i64>,
+    /// Reported completion tokens.
+    pub completion_tokens: Option<i64>,
     /// Requests charged.
-    pub charged_requests: Option<i64>,
+    pub charged_requests: i64,
     /// Tokens charged.
-    pub charged_tokens: Option<i64>,
+    pub charged_tokens: i64,
     /// Nano-USD charged.
-    pub charged_cost: Option<i64>,
+    pub charged_cost: i64,
+}
+
+impl WatchedRow {
+    fn of(row: &PgRow, first: usize) -> Result<Option<Self>, sqlx::Error> {
+        let Some(status) = row.try_get(first)? else { return Ok(None) };
+        Ok(Some(Self {
+            status,
+            number: row.try_get(first + 1)?,
+            project: ProjectId(row.try_get(first + 2)?),
+            key: row.try_get::<Option<i64>, _>(first + 3)?.map(ApiKeyId),
+            route: row.try_get(first + 4)?,
+            model: row.try_get(first + 5)?,
+            error_code: row.try_get(first + 6)?,
+            state: row.try_get(first + 7)?,
+            streamed: row.try_get(first + 8)?,
+            prompt_tokens: row.try_get(first + 9)?,
+            completion_tokens: row.try_get(first + 10)?,
+            charged_requests: row.try_get(first + 11)?,
+            charged_tokens: row.try_get(first + 12)?,
+            charged_cost: row.try_get(first + 13)?,
+        }))
+    }
 }
 
 /// A watch over the ledger of a database. Cheap to clone.
@@ -155,7 +208,7 @@ impl LedgerWatch {
     ///
     /// # Errors
     /// When there is no such tier.
-    pub async fn meter(&self, tier: Tier, id: i64, cap: Cap) -> anyhow::Result<Meter> {
+    pub async fn meter(&self, (tier, id): TierId, cap: Cap) -> anyhow::Result<Meter> {
         let (kind, measure) = cap.measured();
         let (window_us, used, held) = sqlx::query_as(
             "SELECT (extract(epoch FROM label) * 1000000)::bigint, used, held FROM watch.meters($1, $2)
@@ -178,13 +231,12 @@ impl LedgerWatch {
         Ok(sqlx::query_scalar("SELECT coalesce(max(place), 0) FROM watch.calls").fetch_one(&self.pool).await?)
     }
 
-    /// The numbers of the calls that were admitted after that place, in the order in which they were.
+    /// The calls that were admitted after that place, in the order in which they were.
     ///
     /// # Errors
     /// When the server cannot be reached.
-    pub async fn admitted_after(&self, place: i64) -> anyhow::Result<Vec<Option<i64>>> {
-        let numbers = sqlx::query_scalar("SELECT number FROM watch.calls WHERE place > $1 ORDER BY place");
-        Ok(numbers.bind(place).fetch_all(&self.pool).await?)
+    pub async fn admitted_after(&self, place: i64) -> anyhow::Result<Vec<WatchedCall>> {
+        self.select("c.place > $1[1] ORDER BY c.place", &[place]).await
     }
 
     /// The calls with these numbers that were admitted, by number.
@@ -192,30 +244,30 @@ impl LedgerWatch {
     /// # Errors
     /// When the server cannot be reached.
     pub async fn calls(&self, numbers: &[i64]) -> anyhow::Result<Vec<WatchedCall>> {
-        let rows = sqlx::query(
-            "SELECT c.number, c.instance_id, c.held_tokens, c.held_cost, l.status, l.error_code, l.state,
-                    l.charged_requests, l.charged_tokens, l.charged_cost
+        self.select("c.number = ANY ($1) ORDER BY c.number", numbers).await
+    }
+
+    async fn select(&self, condition: &str, values: &[i64]) -> anyhow::Result<Vec<WatchedCall>> {
+        let sql = format!(
+            "SELECT c.number, c.instance_id, c.project_id, c.api_key_id, c.held_tokens, c.held_cost, l.status,
+                    (l.tags ->> 'call')::bigint, l.project_id, l.api_key_id, l.route, l.model, l.error_code, l.state,
+                    l.streamed, l.prompt_tokens, l.completion_tokens, l.charged_requests, l.charged_tokens, l.charged_cost
                FROM watch.calls c LEFT JOIN request_logs l USING (request_id, admitted_at)
-              WHERE c.number = ANY ($1) ORDER BY c.number",
-        )
-        .bind(numbers)
-        .fetch_all(&self.pool)
-        .await?;
-        let call = |row: &sqlx::postgres::PgRow| {
+              WHERE {condition}"
+        );
+        let rows = sqlx::query(AssertSqlSafe(sql)).bind(values);
+        let call = |row: &PgRow| {
             Ok(WatchedCall {
                 number: row.try_get(0)?,
                 instance: InstanceId(row.try_get(1)?),
-                held_tokens: row.try_get(2)?,
-                held_cost: row.try_get(3)?,
-                status: row.try_get(4)?,
-                error_code: row.try_get(5)?,
-                state: row.try_get(6)?,
-                charged_requests: row.try_get(7)?,
-                charged_tokens: row.try_get(8)?,
-                charged_cost: row.try_get(9)?,
+                project: ProjectId(row.try_get(2)?),
+                key: row.try_get::<Option<i64>, _>(3)?.map(ApiKeyId),
+                held_tokens: row.try_get(4)?,
+                held_cost: row.try_get(5)?,
+                row: WatchedRow::of(row, 6)?,
             })
         };
-        rows.iter().map(call).collect()
+        rows.fetch_all(&self.pool).await?.iter().map(call).collect()
     }
 
     /// How many calls are open, those of these processes left out.
@@ -242,38 +294,42 @@ impl LedgerWatch {
         Ok(instances.into_iter().map(InstanceId).collect())
     }
 
-    /// Sets these caps and no others, the project's enforcement, and the name of a route by which it can be seen who has
-    /// heard of it: a change is logged for the key first and for the route last.
+    /// Sets these caps of these tiers and no others, the projects' enforcement, and the name of a route by which it can be
+    /// seen who has heard of it: its change is logged last.
     ///
     /// # Errors
     /// When the name is taken.
     pub async fn set_caps(
         &self,
-        (project, enforcement): (ProjectId, &str),
-        key: ApiKeyId,
+        tiers: &[TierId],
+        enforcement: &str,
         caps: &[TierCap],
         (route, name): (RouteId, &str),
     ) -> anyhow::Result<()> {
-        let columns = |tier: Tier| {
+        let mut transaction = self.pool.begin().await?;
+        for tier in tiers {
             let value = |cap: Cap| {
-                let set = caps.iter().find(|(of, which, _)| *of == tier && *which == cap);
+                let set = caps.iter().find(|(of, which, _)| of == tier && *which == cap);
                 format!("{} = {}", cap.column(), set.map_or(0, |(_, _, value)| *value))
             };
-            Cap::ALL.map(value).join(", ")
-        };
-        let mut transaction = self.pool.begin().await?;
-        let projects = format!("UPDATE projects SET {}, enforcement = $2 WHERE id = $1", columns(Tier::Project));
-        sqlx::query(AssertSqlSafe(projects)).bind(project.0).bind(enforcement).execute(&mut *transaction).await?;
-        let keys = format!("UPDATE api_keys SET {} WHERE id = $1", columns(Tier::Key));
-        sqlx::query(AssertSqlSafe(keys)).bind(key.0).execute(&mut *transaction).await?;
+            let columns = Cap::ALL.map(value).join(", ");
+            let (sql, kind) = match tier.0 {
+                Tier::Project => (format!("UPDATE projects SET {columns}, enforcement = $2 WHERE id = $1"), "project"),
+                Tier::Key => (format!("UPDATE api_keys SET {columns} WHERE id = $1 AND $2 <> ''"), "api_key"),
+            };
+            sqlx::query(AssertSqlSafe(sql)).bind(tier.1).bind(enforcement).execute(&mut *transaction).await?;
+            sqlx::query("SELECT append_config_change($1, $2)")
+                .bind(kind)
+                .bind(tier.1)
+                .execute(&mut *transaction)
+                .await?;
+        }
         sqlx::query("UPDATE routes SET name = $2 WHERE id = $1")
             .bind(route.0)
             .bind(name)
             .execute(&mut *transaction)
             .await?;
-        for (kind, id) in [("api_key", key.0), ("project", project.0), ("route", route.0)] {
-            sqlx::query("SELECT append_config_change($1, $2)").bind(kind).bind(id).execute(&mut *transaction).await?;
-        }
+        sqlx::query("SELECT append_config_change('route', $1)").bind(route.0).execute(&mut *transaction).await?;
         Ok(transaction.commit().await?)
     }
 
