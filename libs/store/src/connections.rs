@@ -2,11 +2,11 @@
 
 use domain::{ConnectionId, OutputField, Secret};
 use serde_json::Value;
-use sqlx::PgConnection;
 use time::OffsetDateTime;
 use vault::{OpenError, Place, Vault};
 
 use crate::audit::AuditEntry;
+use crate::bounded::Transaction;
 use crate::targets::UpstreamTarget;
 use crate::{Store, StoreError};
 
@@ -163,7 +163,7 @@ impl Store {
             settings.model_name,
             settings.output_field.map(OutputField::as_str)
         )
-        .fetch_one(&mut *transaction)
+        .fetch_one(&mut transaction)
         .await?;
         // The id is part of what the credential is bound to, so it cannot be sealed earlier.
         let sealed = seal(ConnectionId(id), credential, vault)?;
@@ -174,7 +174,7 @@ impl Store {
             sealed,
             entry.to_json()
         )
-        .fetch_one(&mut *transaction)
+        .fetch_one(&mut transaction)
         .await?;
         transaction.commit().await?;
         Ok(ConnectionId(id))
@@ -210,7 +210,7 @@ impl Store {
             settings.model_name,
             settings.provider_type
         )
-        .fetch_optional(&mut *transaction)
+        .fetch_optional(&mut transaction)
         .await?
         .ok_or(StoreError::Conflict)?;
         if other_model {
@@ -235,7 +235,7 @@ impl Store {
             entry.to_json(),
             settings.output_field.map(OutputField::as_str)
         )
-        .fetch_one(&mut *transaction)
+        .fetch_one(&mut transaction)
         .await?;
         transaction.commit().await?;
         Ok(())
@@ -268,12 +268,12 @@ pub(crate) fn open(id: ConnectionId, sealed: Option<&[u8]>, vault: &Vault) -> Re
 }
 
 /// Vectors of two models cannot be compared, and those that a store has would not be made anew.
-async fn refuse_if_embedding(connection: &mut PgConnection, id: ConnectionId) -> Result<(), StoreError> {
+async fn refuse_if_embedding(transaction: &mut Transaction, id: ConnectionId) -> Result<(), StoreError> {
     let used = sqlx::query_scalar!(
         r#"SELECT EXISTS (SELECT FROM document_stores WHERE embedding_connection_id = $1) AS "used!""#,
         id.0
     )
-    .fetch_one(connection)
+    .fetch_one(transaction)
     .await?;
     if used {
         return Err(StoreError::Referenced { constraint: "document_stores_embedding_connection_id_fkey".to_owned() });

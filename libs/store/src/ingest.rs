@@ -283,7 +283,7 @@ impl Store {
             finish.title,
             finish.extraction
         )
-        .fetch_optional(&mut *transaction)
+        .fetch_optional(&mut transaction)
         .await?;
         transaction.commit().await?;
         Ok(done.is_some())

@@ -56,7 +56,7 @@ impl Store {
             username,
             address
         )
-        .fetch_all(&mut *transaction)
+        .fetch_all(&mut transaction)
         .await?;
         // A statement of its own: it sees what those who held the locks before have committed.
         let found = sqlx::query!(
@@ -77,7 +77,7 @@ impl Store {
             address,
             limits.lockout.as_secs_f64()
         )
-        .fetch_one(&mut *transaction)
+        .fetch_one(&mut transaction)
         .await?;
         if found.pair_failures >= limits.lockout_failures {
             let seconds = found.lock_ends_in.unwrap_or_default().clamp(1.0, limits.lockout.as_secs_f64());
@@ -93,7 +93,7 @@ impl Store {
             username,
             address
         )
-        .fetch_one(&mut *transaction)
+        .fetch_one(&mut transaction)
         .await?;
         transaction.commit().await?;
         Ok(LoginAttempt::Allowed { id })

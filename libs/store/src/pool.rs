@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use config::Pooler;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
-use sqlx::{ConnectOptions, PgPool, Postgres, Transaction};
+use sqlx::{ConnectOptions, PgPool};
 use tokio::time::timeout;
 
-use crate::bounded::Bounded;
+use crate::bounded::{Bounded, Transaction};
 use crate::error::{MigrateError, StoreError};
 
 /// Kept apart from the pool, so that a full pool is not a death: one connection beats, one listens.
@@ -107,8 +107,8 @@ impl Store {
         Bounded(&self.beat)
     }
 
-    pub(crate) async fn begin(&self) -> Result<Transaction<'static, Postgres>, StoreError> {
-        Ok(self.pool.begin().await?)
+    pub(crate) async fn begin(&self) -> Result<Transaction, StoreError> {
+        Ok(Transaction::begin(&self.pool).await?)
     }
 
     /// Does work that somebody waits for: the answer is there within `DB_ACQUIRE_TIMEOUT`, or it is that the database is

@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use domain::{BlobId, DocumentFailure, DocumentId, StoreId};
-use sqlx::{Postgres, Transaction};
 
+use crate::bounded::Transaction;
 use crate::{Store, StoreError, Topic};
 
 /// How long the server works on a statement that claims, renews or finishes under a lease, before it refuses: a quarter
@@ -97,7 +97,7 @@ impl Store {
             DocumentFailure::GaveUpAfterAttempts.sentence(),
             milliseconds(request.lease)
         )
-        .fetch_all(&mut *transaction)
+        .fetch_all(&mut transaction)
         .await?;
         transaction.commit().await?;
         let mut claimed = Claimed::default();
@@ -122,11 +122,12 @@ impl Store {
     }
 
     /// A transaction whose statements the server ends after `patience`, whether or not anybody still waits for them.
-    pub(crate) async fn begin_within(&self, patience: Duration) -> Result<Transaction<'static, Postgres>, StoreError> {
+    pub(crate) async fn begin_within(&self, patience: Duration) -> Result<Transaction, StoreError> {
         let mut transaction = self.begin().await?;
         sqlx::query_scalar!("SELECT set_config('statement_timeout', $1, true)", milliseconds(patience).to_string())
-            .fetch_one(&mut *transaction)
+            .fetch_one(&mut transaction)
             .await?;
+        transaction.beyond(patience);
         Ok(transaction)
     }
 
@@ -161,7 +162,7 @@ impl Store {
             &tokens,
             milliseconds(lease)
         )
-        .fetch_all(&mut *transaction)
+        .fetch_all(&mut transaction)
         .await?;
         transaction.commit().await?;
         Ok(renewed.into_iter().map(DocumentId).collect())

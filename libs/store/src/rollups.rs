@@ -42,7 +42,7 @@ impl Store {
     pub async fn roll_up_usage_day(&self, day: Date) -> Result<bool, StoreError> {
         let mut transaction = self.begin_within(PATIENCE).await?;
         let done = sqlx::query_scalar!(r#"SELECT roll_up_usage_day_v1($1) AS "done!""#, day)
-            .fetch_one(&mut *transaction)
+            .fetch_one(&mut transaction)
             .await?;
         transaction.commit().await?;
         Ok(done)

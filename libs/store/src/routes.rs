@@ -202,11 +202,11 @@ impl Store {
             settings.context_placement,
             &settings.allowed_features
         )
-        .fetch_optional(&mut *transaction)
+        .fetch_optional(&mut transaction)
         .await?
         .ok_or(StoreError::NotFound)?;
         // Apart from the insert: inside one statement nothing says which of the two comes first.
-        sqlx::query!("DELETE FROM route_targets WHERE route_id = $1", id.0).execute(&mut *transaction).await?;
+        sqlx::query!("DELETE FROM route_targets WHERE route_id = $1", id.0).execute(&mut transaction).await?;
         sqlx::query!(
             "INSERT INTO route_targets (route_id, group_number, connection_id, weight)
              SELECT $1, t.group_number, t.connection_id, t.weight
@@ -216,10 +216,10 @@ impl Store {
             &columns.connections,
             &columns.weights
         )
-        .execute(&mut *transaction)
+        .execute(&mut transaction)
         .await?;
         sqlx::query_scalar!("SELECT record_change('route', $1, $2)", id.0, entry.to_json())
-            .fetch_one(&mut *transaction)
+            .fetch_one(&mut transaction)
             .await?;
         transaction.commit().await?;
         Ok(())

@@ -249,7 +249,7 @@ impl Store {
             .bind(settings.store.0)
             .bind(settings.revision.0)
             .bind(limit)
-            .fetch_all(&mut *transaction)
+            .fetch_all(&mut transaction)
             .await?;
         transaction.commit().await?;
         Ok(rows.into_iter().map(|(chunk, distance)| VectorHit { chunk: ChunkId(chunk), distance }).collect())

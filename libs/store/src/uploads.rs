@@ -2,9 +2,9 @@
 
 use domain::{BlobId, DocumentId, StoreId};
 use serde_json::Value;
-use sqlx::PgConnection;
 
 use crate::audit::AuditEntry;
+use crate::bounded::Transaction;
 use crate::pool::Topic;
 use crate::{Reach, Store, StoreError};
 
@@ -119,7 +119,7 @@ impl Store {
         match outcome {
             UploadOutcome::Duplicate(document) if adopted => {
                 sqlx::query_scalar!("SELECT record_audit('document', $1, $2)", document.0, entry.to_json())
-                    .fetch_one(&mut *transaction)
+                    .fetch_one(&mut transaction)
                     .await?;
                 transaction.commit().await?;
             }
@@ -130,7 +130,7 @@ impl Store {
                     entry.to_json(),
                     Topic::Documents.as_str()
                 )
-                .fetch_one(&mut *transaction)
+                .fetch_one(&mut transaction)
                 .await?;
                 transaction.commit().await?;
             }
@@ -164,7 +164,7 @@ impl Quota {
 }
 
 /// Waits until no other upload to the store is ending, and keeps the store from being deleted.
-async fn lock_store(connection: &mut PgConnection, reach: Reach, store: StoreId) -> Result<Quota, StoreError> {
+async fn lock_store(transaction: &mut Transaction, reach: Reach, store: StoreId) -> Result<Quota, StoreError> {
     sqlx::query_as!(
         Quota,
         "SELECT max_documents, max_bytes FROM document_stores
@@ -173,14 +173,14 @@ async fn lock_store(connection: &mut PgConnection, reach: Reach, store: StoreId)
         store.0,
         reach.member()
     )
-    .fetch_optional(connection)
+    .fetch_optional(transaction)
     .await?
     .ok_or(StoreError::NotFound)
 }
 
 /// Locks the blobs that the upload may touch beside its own, those with its bytes and with the content that it replaces,
 /// by id: two stores that swap contents at once wait for each other in one direction only.
-async fn lock_blobs(connection: &mut PgConnection, upload: &Upload) -> Result<(), StoreError> {
+async fn lock_blobs(transaction: &mut Transaction, upload: &Upload) -> Result<(), StoreError> {
     sqlx::query!(
         "SELECT id FROM blobs
           WHERE sha256 = $1
@@ -190,23 +190,23 @@ async fn lock_blobs(connection: &mut PgConnection, upload: &Upload) -> Result<()
         upload.store.0,
         upload.external_key
     )
-    .fetch_all(connection)
+    .fetch_all(transaction)
     .await?;
     Ok(())
 }
 
 /// The blob with these bytes: the one that has them already, in whatever store, or else the one just uploaded.
-async fn name_blob(connection: &mut PgConnection, upload: &Upload) -> Result<i64, StoreError> {
+async fn name_blob(transaction: &mut Transaction, upload: &Upload) -> Result<i64, StoreError> {
     // Touched, so that a sweep that is looking at it lets it be.
     let known = sqlx::query_scalar!(
         "UPDATE blobs SET touched_at = clock_timestamp() WHERE sha256 = $1 RETURNING id",
         upload.sha256.as_slice()
     )
-    .fetch_optional(&mut *connection)
+    .fetch_optional(&mut *transaction)
     .await?;
     if let Some(known) = known {
         sqlx::query!("DELETE FROM blobs WHERE id = $1 AND sha256 IS NULL", upload.blob.0)
-            .execute(&mut *connection)
+            .execute(&mut *transaction)
             .await?;
         return Ok(known);
     }
@@ -218,7 +218,7 @@ async fn name_blob(connection: &mut PgConnection, upload: &Upload) -> Result<i64
         upload.sha256.as_slice(),
         upload.size
     )
-    .fetch_optional(&mut *connection)
+    .fetch_optional(&mut *transaction)
     .await?
     .ok_or(StoreError::NotFound)
 }
@@ -235,7 +235,7 @@ struct Held {
     keyed_is_same: bool,
 }
 
-async fn find_held(connection: &mut PgConnection, upload: &Upload, blob: i64) -> Result<Held, StoreError> {
+async fn find_held(transaction: &mut Transaction, upload: &Upload, blob: i64) -> Result<Held, StoreError> {
     let row = sqlx::query!(
         r#"SELECT held.documents AS "documents!", held.bytes AS "bytes!",
                   same.id AS "same?", same.external_key IS NULL AS "same_is_keyless!",
@@ -250,7 +250,7 @@ async fn find_held(connection: &mut PgConnection, upload: &Upload, blob: i64) ->
         blob,
         upload.external_key
     )
-    .fetch_one(connection)
+    .fetch_one(transaction)
     .await?;
     Ok(Held {
         documents: row.documents,
@@ -263,7 +263,7 @@ async fn find_held(connection: &mut PgConnection, upload: &Upload, blob: i64) ->
     })
 }
 
-async fn create(connection: &mut PgConnection, upload: &Upload, blob: i64) -> Result<UploadOutcome, StoreError> {
+async fn create(transaction: &mut Transaction, upload: &Upload, blob: i64) -> Result<UploadOutcome, StoreError> {
     let id = sqlx::query_scalar!(
         "INSERT INTO documents (store_id, blob_id, size, file_name, media_type, external_key, metadata)
          VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING id",
@@ -275,26 +275,26 @@ async fn create(connection: &mut PgConnection, upload: &Upload, blob: i64) -> Re
         upload.external_key,
         upload.metadata
     )
-    .fetch_one(connection)
+    .fetch_one(transaction)
     .await?;
     Ok(UploadOutcome::Created(DocumentId(id)))
 }
 
 /// Gives a document without a key the one of the upload, so that what comes next under it replaces the document.
-async fn adopt(connection: &mut PgConnection, document: DocumentId, upload: &Upload) -> Result<(), StoreError> {
+async fn adopt(transaction: &mut Transaction, document: DocumentId, upload: &Upload) -> Result<(), StoreError> {
     sqlx::query!(
         "UPDATE documents SET external_key = $2, updated_at = clock_timestamp() WHERE id = $1",
         document.0,
         upload.external_key
     )
-    .execute(connection)
+    .execute(transaction)
     .await?;
     Ok(())
 }
 
 /// The next content of a document. A worker that is at the old one loses its claim.
 async fn replace(
-    connection: &mut PgConnection,
+    transaction: &mut Transaction,
     document: DocumentId,
     upload: &Upload,
     blob: i64,
@@ -304,7 +304,7 @@ async fn replace(
         "UPDATE blobs SET touched_at = clock_timestamp() WHERE id = (SELECT blob_id FROM documents WHERE id = $1)",
         document.0
     )
-    .execute(&mut *connection)
+    .execute(&mut *transaction)
     .await?;
     sqlx::query!(
         "UPDATE documents
@@ -321,7 +321,7 @@ async fn replace(
         upload.media_type,
         upload.metadata
     )
-    .execute(&mut *connection)
+    .execute(&mut *transaction)
     .await?;
     Ok(UploadOutcome::Replaced(document))
 }

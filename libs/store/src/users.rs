@@ -43,7 +43,7 @@ impl Store {
     ) -> Result<Option<UserId>, StoreError> {
         let mut transaction = self.begin().await?;
         // Whoever waits here reads the table in the next statement, when the winner has committed.
-        sqlx::query!("SELECT pg_advisory_xact_lock(advisory_class(), 3)").execute(&mut *transaction).await?;
+        sqlx::query!("SELECT pg_advisory_xact_lock(advisory_class(), 3)").execute(&mut transaction).await?;
         let made = sqlx::query!(
             r#"WITH made AS (
                    INSERT INTO users (username, password_hash, role)
@@ -54,7 +54,7 @@ impl Store {
             password_hash.expose(),
             entry.to_json()
         )
-        .fetch_optional(&mut *transaction)
+        .fetch_optional(&mut transaction)
         .await?;
         transaction.commit().await?;
         Ok(made.map(|made| UserId(made.id)))
