@@ -51,7 +51,7 @@ impl LedgerLink {
         if asks.is_empty() {
             return Ok(Vec::new());
         }
-        let details: Vec<String> = asks.iter().map(|ask| without_nul(ask.details.clone())).collect();
+        let details: Vec<String> = asks.iter().map(|ask| open_details(ask)).collect();
         let each = |value: fn(&Ask) -> i64| asks.iter().map(move |ask| Some(value(ask)));
         let message = Message::call("admit_v2")
             .uuid(instance.0)
@@ -124,7 +124,7 @@ impl LedgerLink {
     /// As for any statement. Doing it again is harmless.
     pub async fn reassert(&mut self, instance: InstanceId, calls: &[OpenCallRow]) -> Result<LedgerEpoch, StoreError> {
         let known: Vec<&OpenCallRow> = calls.iter().filter(|call| call.admitted_at.is_some()).collect();
-        let details: Vec<String> = known.iter().map(|call| without_nul(call.ask.details.clone())).collect();
+        let details: Vec<String> = known.iter().map(|call| open_details(&call.ask)).collect();
         let each = |value: fn(&OpenCallRow) -> i64| known.iter().map(move |call| Some(value(call)));
         let message = Message::call("reassert_v1")
             .uuid(instance.0)
@@ -233,6 +233,14 @@ fn first(rows: &[PgRow]) -> Result<&PgRow, StoreError> {
 
 fn read_ids(rows: &[PgRow]) -> Result<Vec<RequestId>, StoreError> {
     rows.iter().map(|row| Ok(RequestId(row.try_get(0)?))).collect()
+}
+
+/// What an open row says of a call: the details, and the prices that its hold is made of, whatever becomes of them
+/// meanwhile.
+fn open_details(ask: &Ask) -> String {
+    let (input, output, fixed) = (ask.input_price.0, ask.output_price.0, ask.fixed_cost.0);
+    let prices = format!(r#"{{"prices":{{"input":{input},"output":{output},"fixed":{fixed}}}}}"#);
+    joined(&without_nul(ask.details.clone()), &prices)
 }
 
 /// Two JSON objects as one. Of members with the same name jsonb keeps the last, which is the second object's.

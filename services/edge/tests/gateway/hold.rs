@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 use testkit::until;
 use tokens::{Family, count_messages};
-use upstream::{Behaviour, Wait};
+use upstream::{Behaviour, Figures, Wait};
 
 use crate::passages;
-use crate::world::{Edge, World, answer_tokens, body_of};
+use crate::world::{Edge, World, answer_tokens, body_of, turn};
 
 const RULES: &str = "Answer in one sentence.";
 const CONTEXT: i64 = 500;
@@ -83,5 +83,32 @@ async fn a_model_without_a_price_holds_and_costs_nothing_and_is_said_to_have_non
     let call = call().await?;
     assert_eq!((&call["cost_source"], &call["charged"]["cost_usd"]), (&json!("none"), &json!(0)));
     assert!(call["charged"]["tokens"].as_i64().unwrap() > 0);
+    edge.stop().await
+}
+
+#[tokio::test]
+async fn a_call_is_charged_at_the_prices_of_its_admission() -> anyhow::Result<()> {
+    let world = World::with("cost_per_day = 1000000000").await?;
+    world.database.insert_price("real-chat", 1_000_000, 2_000_000).await?;
+    let edge = world.edge().await?;
+    let figures = Figures { prompt_tokens: 5, completion_tokens: 3, ..Figures::default() };
+    world.next_chat(Behaviour { hold: true, figures: Some(figures), ..Behaviour::default() });
+    let running = tokio::spawn(edge.chat(turn(json!({ "max_tokens": 64 }))).send());
+    world.upstream_until(Wait { held: Some(1), ..Wait::default() }).await?;
+
+    world.database.execute("UPDATE model_prices SET input = 100000000, output = 100000000").await?;
+    world.database.execute("SELECT append_config_change('price', 0)").await?;
+    until("the edge has heard of it", async || {
+        world.next_chat(Behaviour { figures: Some(figures), ..Behaviour::default() });
+        body_of(edge.chat(turn(json!({ "max_tokens": 64 }))).send().await?, 200).await;
+        let calls = world.database.logged_calls(world.project).await?;
+        Ok(calls.iter().any(|call| call.charged_cost == 8 * 100))
+    })
+    .await?;
+    world.upstream.release(None);
+    body_of(running.await??, 200).await;
+    until("it is settled", async || Ok(world.database.open_ids(world.project).await?.is_empty())).await?;
+    // The oldest one.
+    assert_eq!(world.database.logged_calls(world.project).await?[0].charged_cost, 5 + 3 * 2);
     edge.stop().await
 }
