@@ -46,6 +46,7 @@ pub const MIGRATIONS: &[Migration] = migrations! {
     13 "0013_settle_calls.sql",
     14 "0014_features.sql",
     15 "0015_usage.sql",
+    16 "0016_ledger_locks.sql",
 };
 
 const GRANTS: &str = include_str!("grants.sql");

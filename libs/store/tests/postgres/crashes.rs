@@ -15,7 +15,7 @@ const AGE: Duration = Duration::ZERO;
 
 impl Fixture {
     /// An admitted call, as its owner knows it.
-    async fn open(&self, ask: &Ask) -> anyhow::Result<OpenCallRow> {
+    pub(crate) async fn open(&self, ask: &Ask) -> anyhow::Result<OpenCallRow> {
         assert!(matches!(self.admit(std::slice::from_ref(ask)).await?[0], Admission::Admitted { .. }));
         Ok(self.books.lock().await.row(ask.request))
     }
@@ -26,7 +26,7 @@ impl Fixture {
         self.database.lose_ledger_epoch().await
     }
 
-    async fn register(&self, state: &str) -> anyhow::Result<InstanceId> {
+    pub(crate) async fn register(&self, state: &str) -> anyhow::Result<InstanceId> {
         let instance = self.books.lock().await.instance;
         let new = NewInstance {
             id: instance,
@@ -44,7 +44,7 @@ impl Fixture {
     }
 
     /// Gives this process up, as another would, and settles its calls.
-    async fn give_up(&self) -> anyhow::Result<i64> {
+    pub(crate) async fn give_up(&self) -> anyhow::Result<i64> {
         let instance = self.books.lock().await.instance;
         sqlx::query("UPDATE instances SET state = 'lost' WHERE id = $1").bind(instance.0).execute(&self.pool).await?;
         let mut link = self.store.ledger_link();
@@ -54,7 +54,7 @@ impl Fixture {
         Ok(settled)
     }
 
-    async fn log_row(&self, request: RequestId) -> anyhow::Result<(i32, Option<String>, String, i64, i64)> {
+    pub(crate) async fn log_row(&self, request: RequestId) -> anyhow::Result<(i32, Option<String>, String, i64, i64)> {
         Ok(sqlx::query_as(
             "SELECT status, error_code, state, charged_requests, charged_tokens FROM request_logs WHERE request_id = $1",
         )
@@ -64,7 +64,7 @@ impl Fixture {
     }
 
     /// Used, excess and held tokens of the running day, of project and key alike.
-    async fn day(&self) -> anyhow::Result<(i64, i64, i64)> {
+    pub(crate) async fn day(&self) -> anyhow::Result<(i64, i64, i64)> {
         let rows: Vec<(i64, i64, i64)> =
             sqlx::query_as("SELECT day_tokens_used, day_tokens_excess, day_tokens_held FROM tier_state ORDER BY tier")
                 .fetch_all(&self.pool)
