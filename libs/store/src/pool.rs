@@ -15,6 +15,9 @@ use crate::error::{MigrateError, StoreError};
 /// Kept apart from the pool, so that a full pool is not a death: one connection beats, one listens.
 const SIDE_CONNECTIONS: u32 = 2;
 
+/// For a connection to listen on, and for the first word on it.
+const LISTEN_PATIENCE: Duration = Duration::from_secs(5);
+
 /// A handle to the database. Cheap to clone; connections are made when they are first needed.
 #[derive(Clone)]
 pub struct Store {
@@ -117,7 +120,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Unavailable`], otherwise as the work.
     pub async fn in_time<T>(&self, work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
-        timeout(self.acquire_timeout, work).await.map_err(|_| sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()))?
+        timeout(self.acquire_timeout, work).await.map_err(|_| no_answer())?
     }
 
     /// How long a free connection is waited for (`DB_ACQUIRE_TIMEOUT`).
@@ -195,13 +198,13 @@ impl Store {
         }
         let pool = PgPoolOptions::new()
             .max_connections(1)
-            .acquire_timeout(Duration::from_secs(5))
+            .acquire_timeout(LISTEN_PATIENCE)
             .connect_lazy_with(self.options.clone());
         let channel = sqlx::query_scalar!(r#"SELECT notification_channel($1) AS "channel!""#, topic.as_str())
             .fetch_one(self.pool())
             .await?;
         let mut inner = PgListener::connect_with(&pool).await?;
-        inner.listen(&channel).await?;
+        timeout(LISTEN_PATIENCE, inner.listen(&channel)).await.map_err(|_| no_answer())??;
         Ok(Some(Listener { inner }))
     }
 
@@ -226,6 +229,10 @@ impl Listener {
     pub async fn heard(&mut self) -> Result<bool, StoreError> {
         Ok(self.inner.try_recv().await?.is_some())
     }
+}
+
+fn no_answer() -> sqlx::Error {
+    sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())
 }
 
 pub(crate) fn check_facts(facts: &DatabaseFacts, expected: &str) -> Result<(), MigrateError> {
