@@ -90,6 +90,11 @@ impl<'a> Members<'a> {
         span(outer, self.text).start + self.text.find('{').map_or(0, |at| at + 1)
     }
 
+    /// The place in `outer`, which this object is a part of, right after it.
+    pub(crate) fn end(&self, outer: &str) -> usize {
+        span(outer, self.text).end
+    }
+
     /// The ranges of `outer` that hold the members of that name, each with one comma.
     pub(crate) fn ranges_without(&self, outer: &str, name: &str) -> Vec<Range<usize>> {
         let mut ranges = Vec::new();

@@ -88,7 +88,7 @@ impl Usage {
 }
 
 /// The first of these names that is a number. Some servers write whole numbers with a fraction.
-fn count(members: &Members<'_>, names: &[&str]) -> Option<i64> {
+pub(crate) fn count(members: &Members<'_>, names: &[&str]) -> Option<i64> {
     names.iter().find_map(|name| {
         let number: serde_json::Number = serde_json::from_str(members.present(name)?.get()).ok()?;
         // A float beyond the range of an integer saturates, which is what a nonsensical count should do.

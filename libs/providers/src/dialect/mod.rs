@@ -1,5 +1,7 @@
 //! One folder per dialect: requests in and out, answers in and out, streams, errors.
 
+#[allow(dead_code, unused_imports, unreachable_pub, reason = "the dialects that it is translated from and to follow")]
+pub(crate) mod anthropic;
 pub(crate) mod openai;
 
 use bytes::Bytes;

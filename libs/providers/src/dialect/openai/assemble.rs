@@ -43,8 +43,12 @@ pub struct Outgoing<'a> {
     pub project_prompt: Option<&'a str>,
     /// A bound that the output must not pass.
     pub output_bound: Option<OutputBound>,
+    /// The most tokens of output that are expected, for APIs that insist on a bound.
+    pub max_output: Option<u64>,
     /// A member of ours, name and JSON, that a streamed answer tells before its end.
     pub member: Option<(&'static str, &'a str)>,
+    /// `anthropic-beta` as the client sent it, for a provider that knows it.
+    pub anthropic_beta: Option<&'a str>,
 }
 
 impl ChatRequest<'_> {
@@ -221,7 +225,9 @@ mod tests {
         placement: ContextPlacement::System,
         project_prompt: None,
         output_bound: None,
+        max_output: None,
         member: None,
+        anthropic_beta: None,
     };
     const BOTH: Outgoing<'static> = Outgoing { context: Some("CTX \"1\""), project_prompt: Some("RULES"), ..PLAIN };
 

@@ -36,6 +36,11 @@ pub(crate) fn in_body(error: &RawValue, credential: Option<&str>) -> UpstreamErr
     decide(number.unwrap_or(500), words, None)
 }
 
+/// The decision for an `error` object whose dialect says which status it stands for.
+pub(crate) fn of_status(status: u16, error: &RawValue, credential: Option<&str>) -> UpstreamError {
+    decide(status, words_of_error(error, credential), None)
+}
+
 fn decide(status: u16, words: Words, retry_after: Option<Duration>) -> UpstreamError {
     match status {
         401 | 403 => UpstreamError::Auth { status },

@@ -71,7 +71,7 @@ pub struct Feature {
 }
 
 impl Feature {
-    fn new(name: &str, path: impl Into<String>) -> Self {
+    pub(crate) fn new(name: &str, path: impl Into<String>) -> Self {
         Self { name: name.chars().take(LONGEST_NAME).collect(), path: path.into() }
     }
 }

@@ -30,8 +30,9 @@ pub use strict::check_body;
 pub(crate) use answer::{read_chat_answer, read_embeddings_answer, read_vectors};
 pub(crate) use bound::Meter;
 pub(crate) use embeddings::own_embeddings_body;
-pub(crate) use error::{in_body, refusal};
+pub(crate) use error::{in_body, of_status, refusal};
 pub(crate) use stream::StreamTap;
+pub(crate) use strict::{read_known, strict};
 pub(crate) use texts::Part as TextPart;
 pub(crate) use truncate::prefix;
 

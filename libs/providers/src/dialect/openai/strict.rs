@@ -37,12 +37,17 @@ pub(super) const KNOWN_IN_MESSAGES: [&str; 8] =
 
 /// Reads a body as one object in which no name can be taken for another.
 pub(super) fn read_body(body: &[u8]) -> Result<(&str, Members<'_>), RequestError> {
+    read_known(body, &KNOWN)
+}
+
+/// The same for a body with other members that are read.
+pub(crate) fn read_known<'a>(body: &'a [u8], known: &[&'static str]) -> Result<(&'a str, Members<'a>), RequestError> {
     let (text, members) = object(body).map_err(|error| RequestError::Malformed(error.to_string()))?;
     check(text, MAX_DEPTH).map_err(|fault| match fault {
         Fault::TooDeep => RequestError::TooDeep,
         Fault::Repeated(path) => RequestError::Repeated(path),
     })?;
-    Ok((text, strict("", members, &KNOWN)?))
+    Ok((text, strict("", members, known)?))
 }
 
 /// Checks that a body is one object, not nested too deep, in which no name can be taken for another.
@@ -54,7 +59,7 @@ pub fn check_body(body: &[u8]) -> Result<(), RequestError> {
 }
 
 /// Members without repeated names and without known names in other letters.
-pub(super) fn strict<'a>(
+pub(crate) fn strict<'a>(
     path: &str,
     members: Members<'a>,
     known: &[&'static str],

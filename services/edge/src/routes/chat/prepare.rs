@@ -100,7 +100,9 @@ pub(super) async fn prepare(
             family,
             prompt_tokens: prompt.unsigned_abs(),
         }),
+        max_output: u64::try_from(bound / i64::try_from(request.n).unwrap_or(1).max(1)).ok(),
         member: member.as_deref().map(|member| ("ragmux", member)),
+        anthropic_beta: None,
     });
     Ok(Ready { id, call, headers, connection, upstream, family, member })
 }

@@ -1,0 +1,150 @@
+//! The body for a provider of the same dialect: the client's bytes with the few edits the gateway owes.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::request::{Block, Message, MessagesRequest, Said};
+use crate::dialect::openai::{ContextPlacement, Outgoing};
+use crate::json::{Members, Splices, literal, span};
+
+/// The least that the API takes for a budget of thoughts, which must lie below `max_tokens`.
+const LEAST_BUDGET: u64 = 1024;
+const BETA: HeaderName = HeaderName::from_static("anthropic-beta");
+
+impl MessagesRequest<'_> {
+    /// The body for a connection of the same dialect. All that the client sent stays as it was, byte for byte, but for:
+    /// the value of `model`; `ragmux`, which is removed; bounds above one that must be kept; and the texts put into
+    /// `system` or into what the user said last.
+    pub(crate) fn body(&self, outgoing: &Outgoing<'_>) -> Bytes {
+        let mut splices = self.model_and_texts(outgoing);
+        if let Some(bound) = outgoing.output_bound {
+            self.bound_output(bound.tokens.max(1), &mut splices);
+        }
+        Bytes::from(splices.apply(self.text.as_bytes()))
+    }
+
+    /// The body by which a provider of the same dialect counts the tokens of the request.
+    pub(crate) fn count_body(&self, outgoing: &Outgoing<'_>) -> Bytes {
+        Bytes::from(self.model_and_texts(outgoing).apply(self.text.as_bytes()))
+    }
+
+    fn model_and_texts(&self, outgoing: &Outgoing<'_>) -> Splices {
+        let mut splices = Splices::default();
+        match self.members.get("model") {
+            Some(value) => splices.replace(span(self.text, value.get()), literal(outgoing.model)),
+            None => self.add(&format!("\"model\":{}", literal(outgoing.model)), &mut splices),
+        }
+        for range in self.members.ranges_without(self.text, "ragmux") {
+            splices.remove(range);
+        }
+        self.put_texts(outgoing, &mut splices);
+        splices
+    }
+
+    /// Puts a member in front of all.
+    fn add(&self, member: &str, splices: &mut Splices) {
+        // `messages` is always there, so a comma is always right.
+        splices.insert(self.members.inside(self.text), format!("{member},"));
+    }
+
+    fn bound_output(&self, bound: u64, splices: &mut Splices) {
+        if self.max_tokens <= bound {
+            return;
+        }
+        if let Some(value) = self.members.get("max_tokens") {
+            splices.replace(span(self.text, value.get()), bound.to_string());
+        }
+        let Some(thinking) = self.members.present("thinking") else { return };
+        let budget = Members::parse(thinking.get()).ok().and_then(|thinking| thinking.present("budget_tokens"));
+        let Some(budget) = budget.filter(|budget| budget.get().parse::<u64>().is_ok_and(|budget| budget >= bound))
+        else {
+            return;
+        };
+        if bound > LEAST_BUDGET {
+            splices.replace(span(self.text, budget.get()), (bound - 1).to_string());
+        } else {
+            // There is no room to think in.
+            splices.replace(span(self.text, thinking.get()), "{\"type\":\"disabled\"}");
+        }
+    }
+
+    fn put_texts(&self, outgoing: &Outgoing<'_>, splices: &mut Splices) {
+        let said_last = self.messages.iter().rev().find(|message| message.role == "user");
+        let (in_system, in_user) = match (outgoing.placement, said_last) {
+            (ContextPlacement::LastUser, Some(message)) => (None, outgoing.context.map(|context| (message, context))),
+            _ => (outgoing.context, None),
+        };
+        if let Some((message, context)) = in_user {
+            self.put_before_question(message, context, splices);
+        }
+        let texts: Vec<&str> = in_system.into_iter().chain(outgoing.project_prompt).collect();
+        if texts.is_empty() {
+            return;
+        }
+        let text = texts.join("\n\n");
+        match (&self.system, self.members.get("system")) {
+            (Said::Text(own), Some(raw)) => {
+                let separator = if own.is_empty() { "" } else { "\n\n" };
+                splices.insert(span(self.text, raw.get()).start + 1, escaped(&format!("{text}{separator}")));
+            }
+            (Said::Blocks(blocks), Some(raw)) => {
+                splices.insert(span(self.text, raw.get()).start + 1, block_before(&text, !blocks.is_empty()));
+                if in_system.is_some() {
+                    // A prefix that differs with every question can never be read from the cache, so marks only cost.
+                    self.remove_cache_marks(blocks, splices);
+                }
+            }
+            (_, Some(raw)) => splices.replace(span(self.text, raw.get()), literal(&text)),
+            (_, None) => self.add(&format!("\"system\":{}", literal(&text)), splices),
+        }
+    }
+
+    /// Puts a text before what the user says, and after the results of tools, which the API wants first.
+    fn put_before_question(&self, message: &Message<'_>, text: &str, splices: &mut Splices) {
+        let at = span(self.text, message.raw_content.get());
+        match &message.content {
+            Said::Blocks(blocks) => match blocks.iter().rposition(Block::is_result) {
+                Some(place) => {
+                    let Some(result) = blocks.get(place) else { return };
+                    let block = format!(",{{\"type\":\"text\",\"text\":{}}}", literal(text));
+                    splices.insert(result.members.end(self.text), block);
+                }
+                None => splices.insert(at.start + 1, block_before(text, !blocks.is_empty())),
+            },
+            Said::Text(own) => {
+                let separator = if own.is_empty() { "" } else { "\n\n" };
+                splices.insert(at.start + 1, escaped(&format!("{text}{separator}")));
+            }
+            Said::Nothing => splices.replace(at, literal(text)),
+        }
+    }
+
+    fn remove_cache_marks(&self, blocks: &[Block<'_>], splices: &mut Splices) {
+        for block in blocks {
+            for range in block.members.ranges_without(self.text, "cache_control") {
+                splices.remove(range);
+            }
+        }
+    }
+}
+
+/// The headers of the dialect that a client may set.
+pub(crate) fn beta_headers(outgoing: &Outgoing<'_>) -> HeaderMap {
+    let value = outgoing.anthropic_beta.and_then(|beta| HeaderValue::from_str(beta).ok());
+    value.map(|value| (BETA, value)).into_iter().collect()
+}
+
+fn block_before(text: &str, comma: bool) -> String {
+    let comma = if comma { "," } else { "" };
+    format!("{{\"type\":\"text\",\"text\":{}}}{comma}", literal(text))
+}
+
+/// A text as it stands inside a JSON string literal.
+fn escaped(text: &str) -> String {
+    let quoted = literal(text);
+    quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+#[path = "assemble_tests.rs"]
+mod tests;

@@ -1,0 +1,121 @@
+use serde_json::Value;
+use tokens::Family;
+
+use super::*;
+use crate::dialect::openai::OutputBound;
+
+const PLAIN: Outgoing<'static> = Outgoing {
+    model: "real",
+    public_model: "asked",
+    context: None,
+    placement: ContextPlacement::System,
+    project_prompt: None,
+    output_bound: None,
+    max_output: None,
+    member: None,
+    anthropic_beta: None,
+};
+const BOTH: Outgoing<'static> = Outgoing { context: Some("CTX \"1\""), project_prompt: Some("RULES"), ..PLAIN };
+const AT_USER: Outgoing<'static> = Outgoing { placement: ContextPlacement::LastUser, ..BOTH };
+
+fn sent(body: &str, outgoing: &Outgoing<'_>) -> String {
+    let body = MessagesRequest::parse(body.as_bytes()).unwrap().body(outgoing);
+    serde_json::from_slice::<Value>(&body).unwrap();
+    String::from_utf8(body.to_vec()).unwrap()
+}
+
+fn system(system: &str, outgoing: &Outgoing<'_>) -> Value {
+    let body = format!(r#"{{"max_tokens":9{system},"messages":[{{"role":"user","content":"a"}}]}}"#);
+    serde_json::from_str::<Value>(&sent(&body, outgoing)).unwrap()["system"].take()
+}
+
+fn last(content: &str) -> Value {
+    let body = format!(
+        r#"{{"max_tokens":9,"messages":[{{"role":"user","content":"first"}},{{"role":"user","content":{content}}},{{"role":"assistant","content":"b"}}]}}"#
+    );
+    let mut sent: Value = serde_json::from_str(&sent(&body, &AT_USER)).unwrap();
+    assert_eq!((&sent["system"], &sent["messages"][0]["content"]), (&"RULES".into(), &"first".into()));
+    sent["messages"][1]["content"].take()
+}
+
+#[test]
+fn everything_but_the_model_is_sent_as_it_came() {
+    let body = "{ \"temperature\" : 1.50,\n\t\"model\": \"asked\" , \"x\":{\"b\" :1e2,\"B\":null},\"max_tokens\":9 ,\"messages\":[ {\"role\":\"user\",\"content\":\"\\u0061\"} ] }";
+    assert_eq!(sent(body, &PLAIN), body.replace("\"asked\"", "\"real\""));
+    assert_eq!(
+        sent(
+            r#"{"ragmux":{"include_context":true},"max_tokens":9,"messages":[{"role":"user","content":"a"}]}"#,
+            &PLAIN
+        ),
+        r#"{"model":"real","max_tokens":9,"messages":[{"role":"user","content":"a"}]}"#
+    );
+}
+
+#[test]
+fn texts_go_before_the_clients_rules() {
+    let all = "CTX \"1\"\n\nRULES";
+    for (given, expected) in [
+        ("", Value::from(all)),
+        (r#","system":null"#, all.into()),
+        (r#","system":"""#, all.into()),
+        (r#","system":"own \"x\"""#, format!("{all}\n\nown \"x\"").into()),
+        (r#","system":[]"#, serde_json::json!([{ "type": "text", "text": all }])),
+    ] {
+        assert_eq!(system(given, &BOTH), expected, "{given}");
+    }
+    let blocks = r#","system":[{"type":"text","text":"own","cache_control":{"type":"ephemeral"}}]"#;
+    let text = |text: &str| serde_json::json!({ "type": "text", "text": text });
+    assert_eq!(system(blocks, &BOTH), Value::from(vec![text(all), text("own")]));
+    // The project's prompt is the same every time, so the cache is of use.
+    let kept = serde_json::json!({ "type": "text", "text": "own", "cache_control": { "type": "ephemeral" } });
+    let only_prompt = Outgoing { context: None, ..BOTH };
+    assert_eq!(system(blocks, &only_prompt), Value::from(vec![text("RULES"), kept.clone()]));
+    assert_eq!(system(blocks, &AT_USER), Value::from(vec![text("RULES"), kept]));
+}
+
+#[test]
+fn context_goes_before_the_last_question_and_after_results() {
+    assert_eq!(last("\"why?\""), "CTX \"1\"\n\nwhy?");
+    assert_eq!(last("\"\""), "CTX \"1\"");
+    let text = |text: &str| serde_json::json!({ "type": "text", "text": text });
+    let result = serde_json::json!({ "type": "tool_result", "tool_use_id": "a", "content": "r" });
+    for (given, expected) in [
+        (vec![], vec![text("CTX \"1\"")]),
+        (vec![text("why?")], vec![text("CTX \"1\""), text("why?")]),
+        (vec![result.clone()], vec![result.clone(), text("CTX \"1\"")]),
+        (
+            vec![result.clone(), result.clone(), text("why?")],
+            vec![result.clone(), result.clone(), text("CTX \"1\""), text("why?")],
+        ),
+    ] {
+        assert_eq!(last(&Value::from(given).to_string()), Value::from(expected));
+    }
+}
+
+#[test]
+fn a_bound_lowers_what_is_above_it() {
+    let bounded = |tokens, given: &str| -> Value {
+        let bound = OutputBound { field: "max_tokens", tokens, family: Family::Estimated, prompt_tokens: 0 };
+        let body = format!(r#"{{{given},"messages":[{{"role":"user","content":"a"}}]}}"#);
+        serde_json::from_str(&sent(&body, &Outgoing { output_bound: Some(bound), ..PLAIN })).unwrap()
+    };
+    assert_eq!(bounded(10, r#""max_tokens":5"#)["max_tokens"], 5);
+    assert_eq!(bounded(10, r#""max_tokens":50"#)["max_tokens"], 10);
+    let thinks = r#""max_tokens":9000,"thinking":{"type":"enabled","budget_tokens":4000}"#;
+    assert_eq!(bounded(5000, thinks)["thinking"]["budget_tokens"], 4000);
+    assert_eq!(bounded(4000, thinks)["thinking"]["budget_tokens"], 3999);
+    assert_eq!(bounded(1024, thinks)["thinking"], serde_json::json!({ "type": "disabled" }));
+}
+
+#[test]
+fn headers_of_the_dialect_and_counts_go_along() {
+    let headers = beta_headers(&Outgoing { anthropic_beta: Some("b-1,b-2"), ..PLAIN });
+    assert_eq!(headers.get("anthropic-beta").unwrap(), "b-1,b-2");
+    assert!(beta_headers(&Outgoing { anthropic_beta: Some("line\nend"), ..PLAIN }).is_empty());
+    let count =
+        MessagesRequest::parse_count(br#"{"model":"asked","messages":[{"role":"user","content":"a"}]}"#).unwrap();
+    assert_eq!(
+        count.count_body(&BOTH),
+        r#"{"system":"CTX \"1\"\n\nRULES","model":"real","messages":[{"role":"user","content":"a"}]}"#
+    );
+}

@@ -1,0 +1,314 @@
+//! A Messages request as a conversation, for providers that speak another dialect.
+//!
+//! What has no place there is listed by its path. What would change the meaning if it were left out (a tool of
+//! Anthropic's own, a file by its id) is refused.
+
+use std::borrow::Cow;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::value::RawValue;
+
+use super::request::{self, MessagesRequest, Said, invalid, object};
+use crate::dialect::openai::{RequestError, text_at};
+use crate::hub::{
+    Block, Conversation, Effort, Format, ImageSource, Reasoning, Role, Setting, SettingKind, Tool, ToolChoice,
+};
+use crate::json::{Members, elements, text_of};
+
+/// The members that are read, and those that are the gateway's own business.
+const PLACED: [&str; 14] = [
+    "model",
+    "messages",
+    "system",
+    "max_tokens",
+    "stream",
+    "stop_sequences",
+    "tools",
+    "tool_choice",
+    "thinking",
+    "output_config",
+    "output_format",
+    "metadata",
+    "mcp_servers",
+    "ragmux",
+];
+
+const SETTINGS: [(&str, SettingKind); 3] =
+    [("temperature", SettingKind::Temperature), ("top_p", SettingKind::TopP), ("top_k", SettingKind::TopK)];
+
+/// The members of a tool that are read.
+const OF_TOOLS: [&str; 6] = ["type", "name", "description", "input_schema", "strict", "cache_control"];
+
+impl MessagesRequest<'_> {
+    /// The request as every dialect can say it. Texts of ours are not in it yet.
+    ///
+    /// # Errors
+    /// What cannot be said in any other dialect, and what is not as the API wants it.
+    pub(crate) fn conversation(&self) -> Result<Conversation<'_>, RequestError> {
+        let mut conversation = Conversation {
+            output_limit: Some(self.max_tokens),
+            stream: self.stream,
+            user: self.user.clone(),
+            ..Conversation::default()
+        };
+        let mut dropped = Vec::new();
+        conversation.system = blocks("system", &self.system, &mut dropped)?;
+        for (at, message) in self.messages.iter().enumerate() {
+            let said = blocks(&format!("messages[{at}].content"), &message.content, &mut dropped)?;
+            match &*message.role {
+                "assistant" => conversation.say(Role::Assistant, said),
+                "user" => conversation.say(Role::User, said),
+                _ => conversation.system.extend(said),
+            }
+        }
+        if conversation.system.iter().any(|block| !matches!(block, Block::Text { .. })) {
+            return Err(invalid("system", "text"));
+        }
+        for (at, tool) in self.tools.iter().enumerate() {
+            conversation.tools.push(read_tool(&format!("tools[{at}]"), tool, &mut dropped)?);
+        }
+        self.read_choice(&mut conversation)?;
+        self.read_output(&mut conversation, &mut dropped)?;
+        if let Some(value) = self.members.present("stop_sequences") {
+            let list = elements(value.get()).map_err(|_| invalid("stop_sequences", "an array"))?;
+            let texts = list.into_iter().map(|text| text_of(text).ok_or_else(|| invalid("stop_sequences", "strings")));
+            conversation.stop = texts.collect::<Result<_, _>>()?;
+        }
+        for (name, kind) in SETTINGS {
+            let Some(value) = self.members.present(name) else { continue };
+            if value.get().parse::<f64>().is_err() {
+                return Err(invalid(name, "a number"));
+            }
+            conversation.settings.push(Setting { kind, name, value });
+        }
+        if self.members.present("mcp_servers").is_some_and(|servers| !is_nothing(servers)) {
+            return Err(invalid("mcp_servers", "absent: the provider of this model does not call servers of tools"));
+        }
+        for (name, value) in self.members.iter() {
+            let is_placed = PLACED.contains(&name) || SETTINGS.iter().any(|(setting, _)| *setting == name);
+            let is_usual = name == "service_tier" && value.get() == "\"auto\"";
+            if !is_placed && !is_usual && !is_nothing(value) {
+                drop_path(&mut dropped, name.to_owned());
+            }
+        }
+        conversation.dropped = dropped;
+        Ok(conversation)
+    }
+
+    fn read_choice<'s>(&'s self, into: &mut Conversation<'s>) -> Result<(), RequestError> {
+        let Some(value) = self.members.present("tool_choice") else { return Ok(()) };
+        let choice = object("tool_choice", value, &["type", "name", "disable_parallel_tool_use"])?;
+        into.tool_choice = Some(match choice.present("type").and_then(text_of).as_deref() {
+            Some("auto") => ToolChoice::Auto,
+            Some("any") => ToolChoice::Required,
+            Some("none") => ToolChoice::None,
+            Some("tool") => ToolChoice::Named(required("tool_choice", &choice, "name")?),
+            _ => return Err(invalid("tool_choice.type", "auto, any, tool or none")),
+        });
+        into.parallel_tools = match choice.present("disable_parallel_tool_use").map(RawValue::get) {
+            Some("true") => Some(false),
+            Some("false") => Some(true),
+            _ => None,
+        };
+        Ok(())
+    }
+
+    /// Reads the form of the answer and how much thought goes into it.
+    fn read_output<'s>(
+        &'s self,
+        into: &mut Conversation<'s>,
+        dropped: &mut Vec<Cow<'_, str>>,
+    ) -> Result<(), RequestError> {
+        let config = match self.members.present("output_config") {
+            Some(value) => Some(object("output_config", value, &["effort", "format"])?),
+            None => None,
+        };
+        let of_config = |name| config.as_ref().and_then(|config| config.present(name));
+        for name in config.iter().flat_map(Members::iter).map(|(name, _)| name) {
+            if !matches!(name, "effort" | "format") {
+                drop_path(dropped, format!("output_config.{name}"));
+            }
+        }
+        // The second was its name before the first.
+        let formats =
+            [("output_config.format", of_config("format")), ("output_format", self.members.present("output_format"))];
+        if let Some((path, value)) = formats.into_iter().find_map(|(path, value)| Some((path, value?))) {
+            let format = object(path, value, &["type", "schema"])?;
+            if format.present("type").and_then(text_of).as_deref() != Some("json_schema") {
+                return Err(invalid(format!("{path}.type"), "json_schema"));
+            }
+            let schema = format.present("schema").ok_or_else(|| invalid(format!("{path}.schema"), "an object"))?;
+            into.format = Some(Format::Schema { name: "answer".into(), description: None, schema, strict: Some(true) });
+        }
+        let effort = match of_config("effort").map(text_of) {
+            None => None,
+            Some(Some(word)) => Some(match &*word {
+                "low" => Effort::Low,
+                "medium" => Effort::Medium,
+                "high" => Effort::High,
+                "xhigh" | "max" => Effort::Highest,
+                _ => return Err(invalid("output_config.effort", "low, medium, high, xhigh or max")),
+            }),
+            Some(None) => return Err(invalid("output_config.effort", "a string")),
+        };
+        let thinking = match self.members.present("thinking") {
+            Some(value) => Some(object("thinking", value, &["type", "budget_tokens"])?),
+            None => None,
+        };
+        let kind = thinking.as_ref().and_then(|thinking| thinking.present("type")).and_then(text_of);
+        into.reasoning = match kind.as_deref() {
+            Some("enabled") => {
+                let budget = thinking.as_ref().and_then(|thinking| thinking.present("budget_tokens"));
+                let budget = budget.and_then(|value| value.get().parse().ok());
+                let budget = budget.ok_or_else(|| invalid("thinking.budget_tokens", "a whole number"))?;
+                Some(Reasoning { name: "thinking", effort, budget: Some(budget) })
+            }
+            // Models of other providers that cannot think refuse to be told not to.
+            Some("disabled") => None,
+            _ => effort.map(|effort| Reasoning { name: "output_config.effort", effort: Some(effort), budget: None }),
+        };
+        Ok(())
+    }
+}
+
+fn required<'a>(path: &str, members: &Members<'a>, name: &str) -> Result<Cow<'a, str>, RequestError> {
+    const MUST: &str = "a string that is not empty";
+    let full = || format!("{path}.{name}");
+    let text = members.present(name).map(|value| text_at(value, full, MUST)).transpose()?;
+    text.filter(|text| !text.is_empty()).ok_or_else(|| invalid(full(), MUST))
+}
+
+fn is_nothing(value: &RawValue) -> bool {
+    matches!(value.get(), "null" | "false" | "[]" | "{}" | "\"\"")
+}
+
+/// Lists a path once, as far as the list is of use to anybody: names are the client's and may be any number and length.
+fn drop_path(dropped: &mut Vec<Cow<'_, str>>, mut path: String) {
+    const MOST: usize = 128;
+    path.truncate(path.floor_char_boundary(MOST));
+    if dropped.len() < MOST && !dropped.iter().any(|listed| *listed == path) {
+        dropped.push(Cow::Owned(path));
+    }
+}
+
+fn read_tool<'s>(path: &str, tool: &Members<'s>, dropped: &mut Vec<Cow<'_, str>>) -> Result<Tool<'s>, RequestError> {
+    if tool.present("type").is_some_and(|kind| text_of(kind).as_deref() != Some("custom")) {
+        return Err(invalid(format!("{path}.type"), "custom: the provider of this model has no tools of Anthropic's"));
+    }
+    for (name, value) in tool.iter() {
+        if !OF_TOOLS.contains(&name) && !is_nothing(value) {
+            drop_path(dropped, format!("{path}.{name}"));
+        }
+    }
+    Ok(Tool {
+        name: required(path, tool, "name")?,
+        description: tool.present("description").and_then(text_of),
+        parameters: tool.present("input_schema"),
+        strict: tool.present("strict").map(|strict| strict.get() == "true"),
+        cache: tool.present("cache_control"),
+    })
+}
+
+fn blocks<'s>(path: &str, said: &'s Said<'_>, dropped: &mut Vec<Cow<'_, str>>) -> Result<Vec<Block<'s>>, RequestError> {
+    match said {
+        Said::Nothing => Ok(Vec::new()),
+        Said::Text(text) => Ok(vec![Block::Text { text: Cow::Borrowed(text), cache: None }]),
+        Said::Blocks(list) => {
+            let mut blocks = Vec::with_capacity(list.len());
+            for (at, block) in list.iter().enumerate() {
+                read_block(&format!("{path}[{at}]"), block, &mut blocks, dropped)?;
+            }
+            Ok(blocks)
+        }
+    }
+}
+
+fn read_block<'s>(
+    path: &str,
+    block: &'s request::Block<'_>,
+    into: &mut Vec<Block<'s>>,
+    dropped: &mut Vec<Cow<'_, str>>,
+) -> Result<(), RequestError> {
+    let members = &block.members;
+    let cache = members.present("cache_control");
+    let text = |name| members.present(name).and_then(text_of).filter(|text: &Cow<'_, str>| !text.is_empty());
+    into.push(match &*block.kind {
+        "text" => {
+            if members.present("citations").is_some_and(|citations| !is_nothing(citations)) {
+                drop_path(dropped, format!("{path}.citations"));
+            }
+            Block::Text { text: Cow::Borrowed(block.text.as_deref().unwrap_or_default()), cache }
+        }
+        "image" => Block::Image { source: image(path, members)?, detail: None, cache },
+        "document" => {
+            for name in ["citations", "context"] {
+                if members.present(name).is_some_and(|value| !is_nothing(value)) {
+                    drop_path(dropped, format!("{path}.{name}"));
+                }
+            }
+            let (media_type, data) = document(path, members)?;
+            Block::Document { media_type, data, name: text("title"), cache }
+        }
+        "thinking" => Block::Reasoning { text: text("thinking").unwrap_or_default(), signature: text("signature") },
+        "redacted_thinking" => Block::RedactedReasoning { data: required(path, members, "data")? },
+        "tool_use" => Block::ToolCall {
+            id: required(path, members, "id")?,
+            name: required(path, members, "name")?,
+            arguments: Cow::Borrowed(members.present("input").map_or("{}", RawValue::get)),
+            signature: None,
+        },
+        "tool_result" => Block::ToolResult {
+            call_id: required(path, members, "tool_use_id")?,
+            name: None,
+            content: blocks(&format!("{path}.content"), &block.result, dropped)?,
+            is_error: members.present("is_error").is_some_and(|value| value.get() == "true"),
+            cache,
+        },
+        _ => {
+            return Err(invalid(
+                format!("{path}.type"),
+                "text, image, document, thinking, tool_use or tool_result: the provider of this model knows no other",
+            ));
+        }
+    });
+    Ok(())
+}
+
+fn source<'s>(path: &str, members: &Members<'s>) -> Result<(Cow<'s, str>, Members<'s>), RequestError> {
+    let path = format!("{path}.source");
+    let value = members.present("source").ok_or_else(|| invalid(path.as_str(), "an object"))?;
+    let source = object(&path, value, &["type", "media_type", "data", "url"])?;
+    Ok((required(&path, &source, "type")?, source))
+}
+
+fn image<'s>(path: &str, members: &Members<'s>) -> Result<ImageSource<'s>, RequestError> {
+    let (kind, source) = source(path, members)?;
+    let path = format!("{path}.source");
+    match &*kind {
+        "url" => Ok(ImageSource::Url(required(&path, &source, "url")?)),
+        "base64" => Ok(ImageSource::Base64 {
+            media_type: required(&path, &source, "media_type")?,
+            data: required(&path, &source, "data")?,
+        }),
+        _ => Err(invalid(format!("{path}.type"), "base64 or url: the provider of this model has not the file")),
+    }
+}
+
+/// The media type of a document and its bytes in base64.
+fn document<'s>(path: &str, members: &Members<'s>) -> Result<(Cow<'s, str>, Cow<'s, str>), RequestError> {
+    let (kind, source) = source(path, members)?;
+    let path = format!("{path}.source");
+    match &*kind {
+        "base64" => Ok((required(&path, &source, "media_type")?, required(&path, &source, "data")?)),
+        "text" => {
+            let data = STANDARD.encode(required(&path, &source, "data")?.as_bytes());
+            Ok((Cow::Borrowed("text/plain"), Cow::Owned(data)))
+        }
+        _ => Err(invalid(format!("{path}.type"), "base64 or text: the provider of this model cannot fetch it")),
+    }
+}
+
+#[cfg(test)]
+#[path = "conversation_tests.rs"]
+mod tests;

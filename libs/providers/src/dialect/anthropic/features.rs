@@ -1,0 +1,128 @@
+//! Features of a Messages request that cost more than its tokens at the model's price.
+
+use domain::ProviderType;
+use serde_json::value::RawValue;
+
+use super::request::{Block, MessagesRequest};
+use crate::dialect::openai::Feature;
+use crate::json::{Members, elements, text_of};
+
+/// Members with prices of their own, unless they say one of these words (Anthropic API reference, Create a Message):
+/// tiers of service, containers and what runs in them, servers of tools, faster answers, places of work.
+const MEMBERS: [(&str, &[&str]); 5] = [
+    ("service_tier", &["auto", "standard_only"]),
+    ("container", &[]),
+    ("mcp_servers", &[]),
+    ("speed", &["standard"]),
+    ("inference_geo", &["global", "not_available"]),
+];
+
+/// Tools that the client runs itself: its own, and those whose use the models have learnt.
+const OWN_TOOLS: [&str; 6] = ["custom", "bash_", "text_editor_", "computer_", "memory_", "browser_"];
+
+impl MessagesRequest<'_> {
+    /// All features of the request that cost more than its tokens. Which ones there are does not depend on the
+    /// provider: others than Anthropic are not asked for any of them.
+    #[must_use]
+    pub fn costly_features(&self, _provider: ProviderType) -> Vec<Feature> {
+        let mut found = Vec::new();
+        for (name, free) in MEMBERS {
+            if self.members.present(name).is_some_and(|value| !is_free(value, free)) {
+                found.push(Feature::new(name, name));
+            }
+        }
+        for (at, tool) in self.tools.iter().enumerate() {
+            let path = format!("tools[{at}]");
+            match tool.present("type").map(text_of) {
+                None => {}
+                Some(Some(kind)) if OWN_TOOLS.iter().any(|own| kind.starts_with(own)) => {}
+                Some(Some(kind)) => found.push(Feature::new(&kind, path.as_str())),
+                Some(None) => found.push(Feature::new("tools", path.as_str())),
+            }
+            found.extend(long_cache(tool, &path));
+        }
+        found.extend(long_cache(&self.members, ""));
+        of_blocks(self.system.blocks(), "system", &mut found);
+        for (at, message) in self.messages.iter().enumerate() {
+            of_blocks(message.content.blocks(), &format!("messages[{at}].content"), &mut found);
+        }
+        found
+    }
+}
+
+fn is_free(value: &RawValue, free: &[&str]) -> bool {
+    match value.get() {
+        "false" => true,
+        array if array.starts_with('[') => elements(array).is_ok_and(|list| list.is_empty()),
+        _ => text_of(value).is_some_and(|word| free.contains(&&*word)),
+    }
+}
+
+fn of_blocks(blocks: &[Block<'_>], path: &str, found: &mut Vec<Feature>) {
+    for (at, block) in blocks.iter().enumerate() {
+        let path = format!("{path}[{at}]");
+        found.extend(long_cache(&block.members, &path));
+        of_blocks(block.result.blocks(), &format!("{path}.content"), found);
+    }
+}
+
+/// A mark that keeps the prompt in the cache for longer than usual, for which writing it costs more than usual.
+fn long_cache(members: &Members<'_>, path: &str) -> Option<Feature> {
+    let mark = Members::parse(members.present("cache_control")?.get()).ok()?;
+    let lifetime = mark.present("ttl")?;
+    let dot = if path.is_empty() { "" } else { "." };
+    (text_of(lifetime).as_deref() != Some("5m"))
+        .then(|| Feature::new("cache_control", format!("{path}{dot}cache_control.ttl")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(members: &str) -> Vec<String> {
+        let body = format!(r#"{{"max_tokens":1,"messages":[{{"role":"user","content":"a"}}]{members}}}"#);
+        let request = MessagesRequest::parse(body.as_bytes()).unwrap();
+        let features = request.costly_features(ProviderType::Anthropic);
+        features.into_iter().map(|feature| format!("{} at {}", feature.name, feature.path)).collect()
+    }
+
+    #[test]
+    fn what_adds_cost_is_found_wherever_it_stands() {
+        for (members, feature) in [
+            (r#","service_tier":"priority""#, "service_tier at service_tier"),
+            (r#","container":"c_1""#, "container at container"),
+            (r#","mcp_servers":[{"url":"https://tools.example"}]"#, "mcp_servers at mcp_servers"),
+            (r#","speed":"fast""#, "speed at speed"),
+            (r#","inference_geo":"us""#, "inference_geo at inference_geo"),
+            (
+                r#","tools":[{"name":"f"},{"type":"web_search_20250305","name":"web_search"}]"#,
+                "web_search_20250305 at tools[1]",
+            ),
+            (r#","tools":[{"type":7}]"#, "tools at tools[0]"),
+            (r#","tools":[{"name":"f","cache_control":{"ttl":"1h"}}]"#, "cache_control at tools[0].cache_control.ttl"),
+            (r#","cache_control":{"type":"ephemeral","ttl":"1h"}"#, "cache_control at cache_control.ttl"),
+            (
+                r#","system":[{"type":"text","text":"a","cache_control":{"ttl":"1h"}}]"#,
+                "cache_control at system[0].cache_control.ttl",
+            ),
+        ] {
+            assert_eq!(found(members), [feature], "{members}");
+        }
+        let nested = br#"{"max_tokens":1,"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"a",
+            "content":[{"type":"text","text":"a","cache_control":{"type":"ephemeral","ttl":"1h"}}]}]}]}"#;
+        let features = MessagesRequest::parse(nested).unwrap().costly_features(ProviderType::Anthropic);
+        assert_eq!(features[0].path, "messages[0].content[0].content[0].cache_control.ttl");
+    }
+
+    #[test]
+    fn what_is_part_of_every_price_is_not() {
+        for members in [
+            "",
+            r#","service_tier":"auto","speed":"standard","mcp_servers":[],"container":null"#,
+            r#","tools":[{"name":"f"},{"type":"custom","name":"g"},{"type":"bash_20250124","name":"bash"}]"#,
+            r#","cache_control":{"type":"ephemeral","ttl":"5m"},"thinking":{"type":"enabled","budget_tokens":2000}"#,
+        ] {
+            assert!(found(members).is_empty(), "{members}");
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! Anthropic's Messages API.
+
+mod answer;
+mod assemble;
+mod conversation;
+mod error;
+mod features;
+#[cfg(test)]
+mod golden_tests;
+mod outgoing;
+mod reader;
+mod request;
+mod stream;
+mod thinking;
+mod usage;
+mod writer;
+
+pub(crate) use answer::{read_answer, read_count};
+pub(crate) use assemble::beta_headers;
+pub(crate) use error::failure;
+pub use error::messages_error_type;
+pub(crate) use outgoing::body;
+pub(crate) use reader::{MessageReader, read_whole};
+pub use request::MessagesRequest;
+pub(crate) use stream::MessageTap;
+pub(crate) use writer::MessageWriter;

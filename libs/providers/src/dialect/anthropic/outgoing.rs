@@ -1,0 +1,394 @@
+//! The body of a request, written from the form that all dialects have in common.
+
+use std::borrow::Cow;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
+
+use super::thinking::{Thinking, thinking};
+use crate::dialect::openai::{Outgoing, RequestError};
+use crate::hub::{Block, Conversation, Format, ImageSource, Role, SettingKind, Tool, ToolChoice, Turn};
+use crate::json::{Members, literal};
+
+/// The bound for an answer that nobody else bounds: the API insists on one.
+const DEFAULT_MAX_TOKENS: u64 = 4096;
+
+#[derive(Serialize)]
+struct Body<'a> {
+    model: &'a str,
+    max_tokens: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    system: Option<Content<'a>>,
+    messages: Vec<Message<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tools: Vec<ToolOut<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_choice: Option<ChoiceOut<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thinking: Option<Thinking>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_config: Option<OutputConfig<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    stop_sequences: Vec<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    temperature: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    top_p: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    top_k: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<Metadata<'a>>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    stream: bool,
+}
+
+#[derive(Serialize)]
+struct Message<'a> {
+    role: &'static str,
+    content: Content<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Content<'a> {
+    Text(Cow<'a, str>),
+    Blocks(Vec<BlockOut<'a>>),
+}
+
+#[derive(Serialize)]
+struct BlockOut<'a> {
+    #[serde(flatten)]
+    kind: Kind<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache_control: Option<&'a RawValue>,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Kind<'a> {
+    Text {
+        text: &'a str,
+    },
+    Image {
+        source: Source<'a>,
+    },
+    Document {
+        source: Source<'a>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        title: Option<&'a str>,
+    },
+    Thinking {
+        thinking: &'a str,
+        signature: &'a str,
+    },
+    RedactedThinking {
+        data: &'a str,
+    },
+    ToolUse {
+        id: &'a str,
+        name: &'a str,
+        input: Box<RawValue>,
+    },
+    ToolResult {
+        tool_use_id: &'a str,
+        content: Content<'a>,
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        is_error: bool,
+    },
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Source<'a> {
+    Url { url: &'a str },
+    Base64 { media_type: &'a str, data: &'a str },
+    Text { media_type: &'static str, data: String },
+}
+
+#[derive(Serialize)]
+struct ToolOut<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<&'a str>,
+    input_schema: Cow<'a, RawValue>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    strict: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache_control: Option<&'a RawValue>,
+}
+
+#[derive(Serialize)]
+struct ChoiceOut<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    disable_parallel_tool_use: bool,
+}
+
+#[derive(Serialize)]
+struct OutputConfig<'a> {
+    format: FormatOut<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum FormatOut<'a> {
+    JsonSchema { schema: &'a RawValue },
+}
+
+#[derive(Serialize)]
+struct Metadata<'a> {
+    user_id: &'a str,
+}
+
+/// Writes a request, and adds to `dropped` what the API has no place for.
+///
+/// # Errors
+/// [`RequestError`] for a conversation in which nobody says anything, and for a file that the API cannot read.
+pub(crate) fn body(
+    conversation: &Conversation<'_>,
+    outgoing: &Outgoing<'_>,
+    dropped: &mut Vec<String>,
+) -> Result<Vec<u8>, RequestError> {
+    let max_tokens = max_tokens(conversation, outgoing);
+    let tool_choice = tool_choice(conversation);
+    let thinking = thinking(conversation, max_tokens, dropped);
+    let mut messages = Vec::with_capacity(conversation.turns.len());
+    for turn in &conversation.turns {
+        let blocks = turn_blocks(turn, dropped)?;
+        if !blocks.is_empty() {
+            let role = if turn.role == Role::User { "user" } else { "assistant" };
+            messages.push(Message { role, content: content(blocks) });
+        }
+    }
+    if messages.is_empty() {
+        return Err(RequestError::Invalid {
+            field: "messages".to_owned(),
+            must: "a conversation with something said by the user",
+        });
+    }
+    let mut body = Body {
+        model: outgoing.model,
+        max_tokens,
+        system: system(conversation)?,
+        messages,
+        tools: conversation.tools.iter().map(tool).collect(),
+        tool_choice,
+        output_config: None,
+        stop_sequences: conversation.stop.iter().map(AsRef::as_ref).filter(|stop| !stop.trim().is_empty()).collect(),
+        temperature: None,
+        top_p: None,
+        top_k: None,
+        metadata: conversation.user.as_deref().map(|user_id| Metadata { user_id }),
+        stream: conversation.stream,
+        thinking,
+    };
+    match &conversation.format {
+        // The API has schemas only; any object is what a prompt has to ask for.
+        Some(Format::Json) => dropped.push("response_format".to_owned()),
+        Some(Format::Schema { schema, .. }) => {
+            body.output_config = Some(OutputConfig { format: FormatOut::JsonSchema { schema } });
+        }
+        None => {}
+    }
+    if body.stop_sequences.len() < conversation.stop.len() {
+        // Refused by the API: they consist of white space.
+        dropped.push("stop".to_owned());
+    }
+    settings(conversation, &mut body, dropped);
+    serde_json::to_vec(&body).map_err(|error| RequestError::Malformed(error.to_string()))
+}
+
+/// The bound of the answer, reasoning included.
+fn max_tokens(conversation: &Conversation<'_>, outgoing: &Outgoing<'_>) -> u64 {
+    let asked = conversation.output_limit.or(outgoing.max_output).unwrap_or(DEFAULT_MAX_TOKENS);
+    let kept = outgoing.output_bound.map(|bound| conversation.output_limit.unwrap_or(u64::MAX).min(bound.tokens));
+    kept.unwrap_or(asked).max(1)
+}
+
+fn system<'a>(conversation: &'a Conversation<'_>) -> Result<Option<Content<'a>>, RequestError> {
+    let blocks = blocks(conversation.system.iter(), &mut Vec::new())?;
+    if blocks.is_empty() {
+        return Ok(None);
+    }
+    if blocks.iter().any(|block| block.cache_control.is_some()) {
+        return Ok(Some(Content::Blocks(blocks)));
+    }
+    let texts: Vec<&str> = blocks
+        .iter()
+        .filter_map(|block| match block.kind {
+            Kind::Text { text } => Some(text),
+            _ => None,
+        })
+        .collect();
+    Ok(Some(Content::Text(texts.join("\n\n").into())))
+}
+
+fn turn_blocks<'a>(turn: &'a Turn<'_>, dropped: &mut Vec<String>) -> Result<Vec<BlockOut<'a>>, RequestError> {
+    // The API wants the results of tools before everything else that the user says.
+    let is_result = |block: &&Block<'_>| matches!(block, Block::ToolResult { .. });
+    let (results, others): (Vec<_>, Vec<_>) = turn.blocks.iter().partition(is_result);
+    blocks(results.into_iter().chain(others), dropped)
+}
+
+fn blocks<'a, 'b: 'a>(
+    blocks: impl Iterator<Item = &'a Block<'b>>,
+    dropped: &mut Vec<String>,
+) -> Result<Vec<BlockOut<'a>>, RequestError> {
+    let mut out = Vec::new();
+    for block in blocks {
+        out.extend(block_out(block, dropped)?);
+    }
+    Ok(out)
+}
+
+/// A string where that says everything.
+fn content(mut blocks: Vec<BlockOut<'_>>) -> Content<'_> {
+    if blocks.len() == 1
+        && let Some(BlockOut { kind: Kind::Text { text }, cache_control: None }) =
+            blocks.pop_if(|block| block.cache_control.is_none() && matches!(block.kind, Kind::Text { .. }))
+    {
+        return Content::Text(Cow::Borrowed(text));
+    }
+    Content::Blocks(blocks)
+}
+
+fn block_out<'a>(block: &'a Block<'_>, dropped: &mut Vec<String>) -> Result<Option<BlockOut<'a>>, RequestError> {
+    let (kind, cache_control) = match block {
+        // The API refuses texts of nothing.
+        Block::Text { text, .. } if text.trim().is_empty() => return Ok(None),
+        Block::Text { text, cache } => (Kind::Text { text }, *cache),
+        Block::Image { source, detail, cache } => {
+            if detail.as_deref().is_some_and(|detail| detail != "auto") {
+                drop_once(dropped, "detail");
+            }
+            let source = match source {
+                ImageSource::Url(url) => Source::Url { url },
+                ImageSource::Base64 { media_type, data } => Source::Base64 { media_type, data },
+            };
+            (Kind::Image { source }, *cache)
+        }
+        Block::Document { media_type, data, name, cache } => {
+            let source = document(media_type, data)?;
+            (Kind::Document { source, title: name.as_deref() }, *cache)
+        }
+        Block::Reasoning { text, signature: Some(signature) } => (Kind::Thinking { thinking: text, signature }, None),
+        Block::Reasoning { signature: None, .. } => {
+            // Thoughts without the provider's signature are somebody else's, and refused.
+            drop_once(dropped, "reasoning");
+            return Ok(None);
+        }
+        Block::RedactedReasoning { data } => (Kind::RedactedThinking { data }, None),
+        Block::ToolCall { id, name, arguments, .. } => (Kind::ToolUse { id, name, input: input(arguments) }, None),
+        Block::ToolResult { call_id, content: said, is_error, cache, .. } => {
+            let content = content(blocks(said.iter(), dropped)?);
+            (Kind::ToolResult { tool_use_id: call_id, content, is_error: *is_error }, *cache)
+        }
+    };
+    Ok(Some(BlockOut { kind, cache_control }))
+}
+
+fn drop_once(dropped: &mut Vec<String>, path: &str) {
+    if !dropped.iter().any(|known| known == path) {
+        dropped.push(path.to_owned());
+    }
+}
+
+fn document<'a>(media_type: &'a str, data: &'a str) -> Result<Source<'a>, RequestError> {
+    let unreadable = || RequestError::Invalid {
+        field: "messages".to_owned(),
+        must: "free of files other than PDF and plain text, which the provider cannot read",
+    };
+    match media_type {
+        "application/pdf" => Ok(Source::Base64 { media_type, data }),
+        kind if kind.starts_with("text/") => {
+            let bytes = STANDARD.decode(data).map_err(|_| unreadable())?;
+            let data = String::from_utf8(bytes).map_err(|_| unreadable())?;
+            Ok(Source::Text { media_type: "text/plain", data })
+        }
+        _ => Err(unreadable()),
+    }
+}
+
+/// The arguments of a call as the object that the API wants. What is none, a model's slip, is kept as a text.
+pub(super) fn input(arguments: &str) -> Box<RawValue> {
+    let json = match arguments.trim() {
+        "" => "{}".to_owned(),
+        text if Members::parse(text).is_ok() => text.to_owned(),
+        text => format!("{{\"arguments\":{}}}", literal(text)),
+    };
+    RawValue::from_string(json).unwrap_or_default()
+}
+
+fn tool<'a>(tool: &'a Tool<'_>) -> ToolOut<'a> {
+    ToolOut {
+        name: &tool.name,
+        description: tool.description.as_deref(),
+        input_schema: schema(tool.parameters),
+        strict: tool.strict == Some(true),
+        cache_control: tool.cache,
+    }
+}
+
+/// A schema that says what it is of, as the API demands.
+fn schema(parameters: Option<&RawValue>) -> Cow<'_, RawValue> {
+    let text = parameters.map_or("{}", RawValue::get);
+    match (parameters, Members::parse(text)) {
+        (Some(parameters), Ok(members)) if members.get("type").is_some() => Cow::Borrowed(parameters),
+        (Some(parameters), Err(_)) => Cow::Borrowed(parameters),
+        (_, Ok(members)) if !members.is_empty() => {
+            let (head, tail) = text.split_at(members.inside(text));
+            let typed = RawValue::from_string(format!("{head}\"type\":\"object\",{tail}"));
+            Cow::Owned(typed.unwrap_or_default())
+        }
+        _ => {
+            let empty = RawValue::from_string(r#"{"type":"object","properties":{}}"#.to_owned());
+            Cow::Owned(empty.unwrap_or_default())
+        }
+    }
+}
+
+fn tool_choice<'a>(conversation: &'a Conversation<'_>) -> Option<ChoiceOut<'a>> {
+    if conversation.tools.is_empty() {
+        return None;
+    }
+    let one_at_once = conversation.parallel_tools == Some(false);
+    let choice = |kind, name, disable_parallel_tool_use| Some(ChoiceOut { kind, name, disable_parallel_tool_use });
+    match &conversation.tool_choice {
+        Some(ToolChoice::None) => choice("none", None, false),
+        Some(ToolChoice::Required) => choice("any", None, one_at_once),
+        Some(ToolChoice::Named(name)) => choice("tool", Some(name.as_ref()), one_at_once),
+        Some(ToolChoice::Auto) => choice("auto", None, one_at_once),
+        None if one_at_once => choice("auto", None, true),
+        None => None,
+    }
+}
+
+fn settings<'a>(conversation: &'a Conversation<'_>, body: &mut Body<'a>, dropped: &mut Vec<String>) {
+    let thinks = body.thinking.is_some();
+    for setting in &conversation.settings {
+        let number = setting.value.get().parse::<f64>();
+        match setting.kind {
+            // Other than as it is, the model does not think (Anthropic API reference, Extended thinking).
+            SettingKind::Temperature if !thinks => body.temperature = temperature(setting.value),
+            SettingKind::Temperature if number == Ok(1.0) => {}
+            SettingKind::TopP if !thinks || number.is_ok_and(|number| number >= 0.95) => {
+                body.top_p = Some(setting.value);
+            }
+            SettingKind::TopK if !thinks => body.top_k = Some(setting.value),
+            _ => dropped.push(setting.name.to_owned()),
+        }
+    }
+}
+
+/// The API's temperatures end at 1, where those of others end at 2: more than 1 is 1.
+fn temperature(value: &RawValue) -> Option<Box<RawValue>> {
+    if value.get().parse::<f64>().is_ok_and(|number| number > 1.0) {
+        return to_raw_value(&1).ok();
+    }
+    Some(value.to_owned())
+}

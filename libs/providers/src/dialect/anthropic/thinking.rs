@@ -1,0 +1,62 @@
+//! How much the model thinks, and when it may not.
+
+use serde::Serialize;
+
+use crate::hub::{Block, Conversation, Effort, Role, ToolChoice};
+
+/// The least budget that the API takes.
+const LEAST_BUDGET: u64 = 1024;
+
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum Thinking {
+    Enabled { budget_tokens: u64 },
+}
+
+/// The thinking that the client asks for, where the API allows it: the budget lies below the answer's bound, no tool is
+/// forced, and a turn of tools that began without signed thoughts goes on without (Anthropic API reference, Extended
+/// thinking).
+pub(super) fn thinking(
+    conversation: &Conversation<'_>,
+    max_tokens: u64,
+    dropped: &mut Vec<String>,
+) -> Option<Thinking> {
+    let reasoning = conversation.reasoning?;
+    let budget = match (reasoning.budget, reasoning.effort) {
+        (Some(0), _) | (None, None | Some(Effort::None)) => return None,
+        (Some(budget), _) => budget,
+        (None, Some(effort)) => share(effort, max_tokens),
+    };
+    let budget_tokens = budget.max(LEAST_BUDGET);
+    let is_forced = matches!(conversation.tool_choice, Some(ToolChoice::Required | ToolChoice::Named(_)));
+    if budget_tokens >= max_tokens || (is_forced && !conversation.tools.is_empty()) || goes_on_without(conversation) {
+        dropped.push(reasoning.name.to_owned());
+        return None;
+    }
+    Some(Thinking::Enabled { budget_tokens })
+}
+
+/// What an effort is of the bound that thoughts and answer share.
+fn share(effort: Effort, max_tokens: u64) -> u64 {
+    let percent = match effort {
+        Effort::None => 0,
+        Effort::Minimal => 10,
+        Effort::Low => 20,
+        Effort::Medium => 50,
+        Effort::High => 80,
+        Effort::Highest => 90,
+    };
+    max_tokens / 100 * percent
+}
+
+/// Whether the conversation ends with results of tools that were called without signed thoughts before.
+fn goes_on_without(conversation: &Conversation<'_>) -> bool {
+    let mut turns = conversation.turns.iter().rev();
+    let ends_with_results = turns.next().is_some_and(|turn| {
+        turn.role == Role::User && turn.blocks.iter().any(|block| matches!(block, Block::ToolResult { .. }))
+    });
+    let thought = turns.next().and_then(|turn| turn.blocks.first()).is_some_and(|block| {
+        matches!(block, Block::Reasoning { signature: Some(_), .. } | Block::RedactedReasoning { .. })
+    });
+    ends_with_results && !thought
+}

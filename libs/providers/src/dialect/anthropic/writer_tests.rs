@@ -1,0 +1,210 @@
+use serde_json::Value;
+
+use super::super::{MessageReader, read_whole};
+use super::*;
+use crate::hub::Reader;
+use crate::sse::{self, Piece, Scanner};
+
+/// Everything a client is sent for these events.
+fn written(events: &[Event<'_>], member: Option<(&str, &str)>) -> String {
+    let (mut writer, mut out) = (MessageWriter::new("asked".to_owned()), BytesMut::new());
+    for event in events {
+        writer.write(event, &mut out);
+    }
+    writer.end(member, &mut out);
+    String::from_utf8(out.to_vec()).unwrap()
+}
+
+/// The events as data, each with the name that its type repeats.
+fn events_of(text: &str) -> Vec<Value> {
+    let mut scanner = Scanner::default();
+    scanner.push(text.as_bytes());
+    let mut events = Vec::new();
+    while let Some(piece) = scanner.next_piece().unwrap() {
+        let Piece::Block(block) = piece else { continue };
+        let event = sse::Event::read(&block, false);
+        let data: Value = serde_json::from_slice(&event.data).unwrap();
+        assert_eq!(data["type"].as_str().unwrap().as_bytes(), event.name.unwrap());
+        events.push(data);
+    }
+    assert!(scanner.take_rest().is_empty());
+    events
+}
+
+/// Reads a stream by the grammar of the API: one block at a time, numbered from zero.
+fn checked(text: &str) -> Whole {
+    let events = events_of(text);
+    let (mut next, mut open) = (0, None);
+    for (at, event) in events.iter().enumerate() {
+        let index = event["index"].as_u64();
+        match event["type"].as_str().unwrap() {
+            "message_start" => assert_eq!(at, 0),
+            "content_block_start" => {
+                assert_eq!((index, open), (Some(next), None));
+                open = index;
+                next += 1;
+            }
+            "content_block_delta" => assert_eq!(index, open),
+            "content_block_stop" => {
+                assert_eq!(index, open);
+                open = None;
+            }
+            "message_delta" => assert_eq!(open, None),
+            "message_stop" => assert_eq!(at, events.len() - 1),
+            _ => assert!(at == events.len() - 2),
+        }
+    }
+    let data: Vec<String> = events.iter().map(Value::to_string).collect();
+    let mut reader = MessageReader::new(None);
+    let mut read = Vec::new();
+    for data in &data {
+        reader.read(None, data.as_bytes(), &mut read).unwrap();
+    }
+    assert!(reader.is_over());
+    Whole::of(read)
+}
+
+fn start() -> Event<'static> {
+    Event::Start { id: Some("abc".into()), model: Some("real".into()) }
+}
+
+fn call(index: u64, id: &'static str) -> Event<'static> {
+    Event::ToolCall { index, id: id.into(), name: "f".into(), signature: None }
+}
+
+fn arguments(index: u64, json: &'static str) -> Event<'static> {
+    Event::Arguments { index, json: json.into() }
+}
+
+fn made(id: &str, arguments: &str) -> Part {
+    Part::ToolCall { id: id.to_owned(), name: "f".to_owned(), arguments: arguments.to_owned(), signature: None }
+}
+
+const USAGE: Usage =
+    Usage { prompt_tokens: 250, completion_tokens: 9, cached_tokens: 200, cache_write_tokens: 40, reasoning_tokens: 3 };
+
+#[test]
+fn every_kind_of_block_is_told_in_its_place() {
+    let events = [
+        start(),
+        Event::Reasoning("th".into()),
+        Event::Reasoning("ink".into()),
+        Event::ReasoningSignature("si".into()),
+        Event::ReasoningSignature("gn".into()),
+        Event::Reasoning("again".into()),
+        Event::RedactedReasoning("data".into()),
+        Event::Text("he".into()),
+        Event::Text("re".into()),
+        call(0, "a"),
+        arguments(0, "{\"x\":"),
+        arguments(0, "1}"),
+        Event::Usage(USAGE),
+        Event::Finish(Finish::ToolCalls),
+    ];
+    let text = written(&events, Some(("ragmux", "{\"sources\":[]}")));
+    let whole = checked(&text);
+    assert_eq!(
+        whole.parts,
+        [
+            Part::Reasoning { text: "think".to_owned(), signature: Some("sign".to_owned()) },
+            Part::Reasoning { text: "again".to_owned(), signature: None },
+            Part::RedactedReasoning("data".to_owned()),
+            Part::Text("here".to_owned()),
+            made("a", "{\"x\":1}"),
+        ]
+    );
+    assert_eq!((whole.usage, &whole.finish), (Some(USAGE), &Some(Finish::ToolCalls)));
+    assert_eq!((whole.id.as_deref(), whole.model.as_deref()), (Some("msg_abc"), Some("asked")));
+    let sent = events_of(&text);
+    assert_eq!(sent[sent.len() - 2], json!({ "type": "ragmux", "ragmux": { "sources": [] } }));
+    let signatures = sent.iter().filter(|event| event["delta"]["type"] == "signature_delta");
+    assert_eq!(signatures.count(), 1);
+    // The same in one piece.
+    let member = Some(("ragmux", "{\"sources\":[]}"));
+    let body = MessageWriter::new("asked".to_owned()).whole(&Whole::of(events), member);
+    let read = read_whole(&body, None).unwrap();
+    assert_eq!((read.parts, read.usage, read.finish), (whole.parts, whole.usage, whole.finish));
+    assert_eq!(serde_json::from_slice::<Value>(&body).unwrap()["ragmux"], json!({ "sources": [] }));
+}
+
+#[test]
+fn calls_told_side_by_side_become_one_after_the_other() {
+    let begun = [
+        start(),
+        call(0, "a"),
+        call(1, "b"),
+        call(2, "c"),
+        arguments(1, "[1"),
+        arguments(0, "{\"x\":"),
+        arguments(1, "]"),
+        arguments(0, "2}"),
+        arguments(2, "{}"),
+        arguments(9, "nobody's"),
+    ];
+    let whole = checked(&written(&begun, None));
+    assert_eq!(whole.parts, [made("a", "{\"x\":2}"), made("b", "[1]"), made("c", "{}")]);
+    assert_eq!(whole.finish, Some(Finish::ToolCalls));
+}
+
+#[test]
+fn a_call_is_told_as_it_comes() {
+    let (mut writer, mut out) = (MessageWriter::new("asked".to_owned()), BytesMut::new());
+    for event in [start(), call(0, "a"), arguments(0, "{}"), call(1, "b"), arguments(1, "{\"y\"")] {
+        writer.write(&event, &mut out);
+    }
+    assert_eq!(events_of(std::str::from_utf8(&out).unwrap()).last().unwrap()["delta"]["partial_json"], "{\"y\"");
+}
+
+#[test]
+fn an_answer_says_why_it_ended() {
+    let said = Event::Text("so".into());
+    for (events, reason, sequence) in [
+        (vec![], "end_turn", Value::Null),
+        (vec![said.clone(), Event::Finish(Finish::Stop)], "end_turn", Value::Null),
+        (vec![said.clone(), Event::Finish(Finish::Length)], "max_tokens", Value::Null),
+        (vec![said.clone(), Event::Finish(Finish::ContentFilter)], "refusal", Value::Null),
+        (vec![Event::Refusal("no".into()), Event::Finish(Finish::Stop)], "refusal", Value::Null),
+        (vec![call(0, "a"), Event::Finish(Finish::Stop)], "tool_use", Value::Null),
+        (vec![call(0, "a"), arguments(0, "{\"x"), Event::Finish(Finish::Length)], "max_tokens", Value::Null),
+        (vec![said, Event::Finish(Finish::StopSequence(Some("x".to_owned())))], "stop_sequence", "x".into()),
+    ] {
+        let text = written(&events, None);
+        checked(&text);
+        let sent = events_of(&text);
+        let delta = &sent[sent.len() - 2]["delta"];
+        assert_eq!((delta["stop_reason"].as_str(), &delta["stop_sequence"]), (Some(reason), &sequence));
+        let body = MessageWriter::new("asked".to_owned()).whole(&Whole::of(events), None);
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!((body["stop_reason"].as_str(), &body["stop_sequence"]), (Some(reason), &sequence));
+    }
+}
+
+#[test]
+fn what_one_provider_of_this_api_says_is_what_a_client_gets() {
+    for golden in [
+        include_str!("golden/text.sse"),
+        include_str!("golden/tools.sse"),
+        include_str!("golden/reasoning.sse"),
+        include_str!("golden/cached.sse"),
+        include_str!("golden/stopped.sse"),
+        include_str!("golden/refused.sse"),
+    ] {
+        let data: Vec<String> = events_of(golden).iter().map(Value::to_string).collect();
+        let mut reader = MessageReader::new(None);
+        let mut events = Vec::new();
+        data.iter().for_each(|data| reader.read(None, data.as_bytes(), &mut events).unwrap());
+        let again = checked(&written(&events, None));
+        let mut first = Whole::of(events);
+        first.model = Some("asked".to_owned());
+        assert_eq!(again, first);
+    }
+}
+
+#[test]
+fn a_failure_is_an_event_of_the_api() {
+    let told = Told { status: 503, kind: "upstream_error", code: Some("upstream_failed"), message: "it \"failed\"" };
+    let mut out = BytesMut::new();
+    MessageWriter::new("asked".to_owned()).fail(&told, &mut out);
+    let error = json!({ "type": "overloaded_error", "message": "it \"failed\"", "code": "upstream_failed" });
+    assert_eq!(events_of(std::str::from_utf8(&out).unwrap()), [json!({ "type": "error", "error": error })]);
+}
