@@ -24,7 +24,8 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Options,
     answer::Answer,
-    chat, embed,
+    chat::{self, messages},
+    embed,
     error::{ApiError, error_body},
     models,
     plan::Plan,
@@ -117,6 +118,7 @@ impl Shared {
             return Err(Closed);
         }
         let id = self.answers.fetch_add(1, Ordering::Relaxed);
+        let path = call.path.clone();
         let answer = match (&behaviour.error, &behaviour.raw, call.key) {
             (Some(error), _, _) => scripted_error(error),
             (_, _, Err(error)) => error.into(),
@@ -132,6 +134,11 @@ impl Shared {
                     ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "The answer could not be made.").into()
                 })
             }
+        };
+        let answer = if behaviour.raw.is_none() && is_messages(&path) {
+            messages::in_error_shape(answer, behaviour.error.as_ref().and_then(|error| error.r#type.as_deref()))
+        } else {
+            answer
         };
         Ok(respond(answer, &behaviour, seen, id, self.stop.clone()))
     }
@@ -151,6 +158,11 @@ async fn before(seen: &mut Seen, behaviour: &Behaviour) -> bool {
     !behaviour.close
 }
 
+/// Whether a route is of Anthropic's API, errors included.
+fn is_messages(path: &str) -> bool {
+    path.starts_with("/v1/messages")
+}
+
 fn route(
     method: &Method,
     path: &str,
@@ -165,6 +177,8 @@ fn route(
     });
     let answer = match (method.as_str(), path) {
         ("POST", "/v1/chat/completions") => body.and_then(|body| chat::answer(&body, id, behaviour, options)),
+        ("POST", "/v1/messages") => body.and_then(|body| messages::answer(&body, id, behaviour, options)),
+        ("POST", "/v1/messages/count_tokens") => body.and_then(|body| messages::count(&body)),
         ("POST", "/v1/embeddings") => body.and_then(|body| embed::answer(&body, behaviour, options)),
         ("GET", "/v1/models") => Ok(models::list()),
         ("GET", _) if path.starts_with("/v1/models/") => {

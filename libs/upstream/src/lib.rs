@@ -1,4 +1,4 @@
-//! A small OpenAI-compatible server that needs no model.
+//! A small OpenAI-compatible server that needs no model. It speaks Anthropic's Messages API too, with the same answers.
 //!
 //! It has two lives. `cargo run` uses it as a demonstration: `demo-embed` turns texts into vectors by feature hashing,
 //! `demo-chat` answers with sentences of the passages it is given. Tests and benchmarks use it as a scripted upstream:

@@ -257,12 +257,12 @@ async fn any_body_can_be_sent_on_any_path() {
     };
     let transcript = "event: a\ndata: 1\n\n: note\n\ndata: 2\r\n\r\ndata: cut off";
     client.next([raw(529, "application/json", "{\"type\":\"error\"}"), raw(200, "text/event-stream", transcript)]);
-    let overloaded = client.post("/v1/messages", &json!({})).await.unwrap();
+    let overloaded = client.post("/v1/elsewhere", &json!({})).await.unwrap();
     assert_eq!((overloaded.status().as_u16(), &overloaded.headers()["x-own"]), (529, &"yes".parse().unwrap()));
     assert_eq!(overloaded.text().await.unwrap(), "{\"type\":\"error\"}");
-    let stream = client.post("/v1/messages", &json!({ "stream": true })).await.unwrap();
+    let stream = client.post("/v1/elsewhere", &json!({ "stream": true })).await.unwrap();
     assert_eq!(stream.text().await.unwrap(), transcript);
-    assert_eq!(client.post("/v1/messages", &json!({})).await.unwrap().status(), 404);
+    assert_eq!(client.post("/v1/elsewhere", &json!({})).await.unwrap().status(), 404);
 }
 
 #[tokio::test]

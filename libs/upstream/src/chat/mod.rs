@@ -1,5 +1,6 @@
 //! `POST /v1/chat/completions`.
 
+pub(crate) mod messages;
 mod passages;
 mod quote;
 mod request;
@@ -37,27 +38,33 @@ struct Reply {
 /// Answers a request; `id` makes the answer's id.
 pub(crate) fn answer(body: &Value, id: u64, behaviour: &Behaviour, options: &Options) -> Result<Answer, ApiError> {
     let request = ChatRequest::parse(body)?;
-    models::check(&request.model, models::CHAT, options)?;
-    let family = Family::of(&request.model);
-    let (pieces, finish_reason) = match scripted(behaviour) {
-        Some(pieces) => (pieces, "stop"),
-        None => limited(&text(&request), &request, family),
-    };
+    let mut reply = reply(&request, id, behaviour, options)?;
     let report = match behaviour.usage {
         ReportUsage::AsAsked => !request.stream || request.include_usage,
         ReportUsage::Always => true,
         ReportUsage::Never => false,
     };
-    let reply = Reply {
+    reply.usage = reply.usage.filter(|_| report);
+    Ok(if request.stream { wire::events(&reply, !behaviour.omit_done) } else { wire::whole(&reply) })
+}
+
+/// What a request is answered, whatever the dialect, with usage.
+fn reply(request: &ChatRequest, id: u64, behaviour: &Behaviour, options: &Options) -> Result<Reply, ApiError> {
+    models::check(&request.model, models::CHAT, options)?;
+    let family = Family::of(&request.model);
+    let (pieces, finish_reason) = match scripted(behaviour) {
+        Some(pieces) => (pieces, "stop"),
+        None => limited(&text(request), request, family),
+    };
+    Ok(Reply {
         id: format!("chatcmpl-{id:024x}"),
         created: unix_seconds(),
-        usage: report.then(|| behaviour.figures.unwrap_or_else(|| figures(&request, family, &pieces, behaviour))),
-        model: request.model,
+        usage: Some(behaviour.figures.unwrap_or_else(|| figures(request, family, &pieces, behaviour))),
+        model: request.model.clone(),
         pieces,
         finish_reason: behaviour.finish_reason.clone().unwrap_or_else(|| finish_reason.to_owned()),
         choices: request.choices,
-    };
-    Ok(if request.stream { wire::events(&reply, !behaviour.omit_done) } else { wire::whole(&reply) })
+    })
 }
 
 /// The pieces a script asks for.
@@ -104,16 +111,20 @@ fn in_words(text: &str) -> impl Iterator<Item = &str> {
 }
 
 fn figures(request: &ChatRequest, family: Family, pieces: &[String], behaviour: &Behaviour) -> Figures {
-    let prompt = tokens::count_messages(family, request.messages.iter().map(|message: &Message| message.text.as_str()));
+    let prompt = counted_prompt(request, family);
     let completion = match behaviour.chunks {
         Some(chunks) => chunks,
         None => tokens::count(family, &pieces.concat()),
     };
     Figures {
-        prompt_tokens: prompt as u64,
+        prompt_tokens: prompt,
         completion_tokens: completion.saturating_mul(request.choices) as u64,
         ..Figures::default()
     }
+}
+
+fn counted_prompt(request: &ChatRequest, family: Family) -> u64 {
+    tokens::count_messages(family, request.messages.iter().map(|message: &Message| message.text.as_str())) as u64
 }
 
 #[cfg(test)]

@@ -54,13 +54,13 @@ pub struct Behaviour {
     pub content: Option<String>,
     /// Chat: the number of content events of a stream; each is one token of usage.
     pub chunks: Option<usize>,
-    /// Chat: the `finish_reason`.
+    /// Chat: the `finish_reason` or `stop_reason`.
     pub finish_reason: Option<String>,
     /// Whether usage is reported.
     pub usage: ReportUsage,
     /// The usage that is reported, in place of what was counted.
     pub figures: Option<Figures>,
-    /// A stream ends without `[DONE]`.
+    /// A stream ends without `[DONE]`, or without `message_stop`.
     pub omit_done: bool,
     /// Each [`STAMP`] of the body is replaced by `@` and the nanoseconds since 1970, in 19 digits, at which its piece was
     /// handed to the connection. A stamp that is cut in two by [`split_bytes`](Self::split_bytes) stays as it is.
@@ -89,7 +89,7 @@ impl Behaviour {
     }
 }
 
-/// An error answer in the OpenAI shape.
+/// An error answer in the shape of the path's API.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ScriptedError {
