@@ -2,12 +2,15 @@
 
 use std::borrow::Cow;
 
+use bytes::Bytes;
 use domain::ProviderType;
+use http::HeaderMap;
 use serde_json::value::RawValue;
 
 use crate::client::ChatCall;
-use crate::dialect::openai::{ChatRequest, Feature, Outgoing, RequestError};
+use crate::dialect::openai::{ChatRequest, ContextPlacement, Feature, Outgoing, RequestError};
 use crate::dialect::{ClientDialect, UpstreamDialect};
+use crate::hub::Conversation;
 
 /// A request that is read and can be made ready for any provider.
 #[derive(Clone, Debug)]
@@ -132,7 +135,34 @@ impl<'a> Inbound<'a> {
     pub fn call(&self, provider: ProviderType, outgoing: &Outgoing<'_>) -> Option<Result<ChatCall, RequestError>> {
         let upstream = UpstreamDialect::of(provider, self.dialect())?;
         Some(match (self, upstream) {
-            (Self::Chat(request), UpstreamDialect::Chat) => Ok(request.call(outgoing)),
+            (Self::Chat(request), UpstreamDialect::Chat) => Ok(request.call_to(provider, outgoing)),
+        })
+    }
+
+    /// The call for a provider of another dialect. `write` makes the body, and lists what it has no place for.
+    #[allow(dead_code, reason = "the dialects that use it follow")]
+    fn translated(
+        &self,
+        upstream: UpstreamDialect,
+        outgoing: &Outgoing<'_>,
+        write: impl FnOnce(&Conversation<'_>, &mut Vec<String>) -> Result<Vec<u8>, RequestError>,
+    ) -> Result<ChatCall, RequestError> {
+        let (mut conversation, rules) = match self {
+            Self::Chat(request) => (request.conversation()?, request.rules(outgoing)),
+        };
+        let at_last_user = outgoing.placement == ContextPlacement::LastUser;
+        conversation.ground(outgoing.project_prompt, outgoing.context, at_last_user);
+        let mut dropped = Vec::new();
+        let body = write(&conversation, &mut dropped)?;
+        dropped.splice(..0, conversation.dropped.iter().map(|path| path.clone().into_owned()));
+        Ok(ChatCall {
+            body: Bytes::from(body),
+            stream: conversation.stream,
+            rules,
+            dropped,
+            client: self.dialect(),
+            upstream,
+            headers: HeaderMap::new(),
         })
     }
 }

@@ -39,13 +39,24 @@ impl Usage {
         let details = |name| usage.present(name).and_then(|value| Members::parse(value.get()).ok());
         let of_prompt = details("prompt_tokens_details").or_else(|| details("input_tokens_details"));
         let of_completion = details("completion_tokens_details").or_else(|| details("output_tokens_details"));
-        let part = |members: &Option<Members<'_>>, name| members.as_ref().and_then(|members| count(members, &[name]));
+        let part = |members: &Option<Members<'_>>, names| members.as_ref().and_then(|members| count(members, names));
+        let (prompt, mut completion) = (prompt.unwrap_or(0), completion.unwrap_or(0));
+        let reasoning = part(&of_completion, &["reasoning_tokens"]).unwrap_or(0);
+        // xAI counts reasoning beside the completion; only its total tells (API reference, Chat completions, usage).
+        let both = completion.saturating_add(reasoning);
+        if reasoning > 0 && total == Some(prompt.saturating_add(both)) {
+            completion = both;
+        }
         Some(Self {
-            prompt_tokens: prompt.unwrap_or(0),
-            completion_tokens: completion.unwrap_or(0),
-            cached_tokens: part(&of_prompt, "cached_tokens").unwrap_or(0),
-            cache_write_tokens: part(&of_prompt, "cache_write_tokens").unwrap_or(0),
-            reasoning_tokens: part(&of_completion, "reasoning_tokens").unwrap_or(0),
+            prompt_tokens: prompt,
+            completion_tokens: completion,
+            cached_tokens: part(&of_prompt, &["cached_tokens"])
+                // DeepSeek's name for it (API reference, Create chat completion).
+                .or_else(|| count(&usage, &["prompt_cache_hit_tokens"]))
+                .unwrap_or(0),
+            // OpenRouter's name, and that of gateways like this one.
+            cache_write_tokens: part(&of_prompt, &["cache_write_tokens", "cache_creation_tokens"]).unwrap_or(0),
+            reasoning_tokens: reasoning,
         })
     }
 
@@ -122,6 +133,21 @@ mod tests {
         .unwrap();
         assert_eq!((usage.prompt_tokens, usage.completion_tokens), (12, 0));
         assert_eq!((usage.cached_tokens, usage.reasoning_tokens), (8, 2));
+        let usage = read(
+            r#"{"prompt_tokens":9,"completion_tokens":1,"prompt_cache_hit_tokens":4,"prompt_cache_miss_tokens":5,
+                "prompt_tokens_details":{"cache_creation_tokens":3}}"#,
+        )
+        .unwrap();
+        assert_eq!((usage.cached_tokens, usage.cache_write_tokens), (4, 3));
+    }
+
+    #[test]
+    fn reasoning_counted_beside_the_completion_is_part_of_it() {
+        let read = |total: u64| {
+            let details = r#""completion_tokens_details":{"reasoning_tokens":9}"#;
+            read(&format!(r#"{{"prompt_tokens":32,"completion_tokens":12,"total_tokens":{total},{details}}}"#)).unwrap()
+        };
+        assert_eq!((read(53).completion_tokens, read(44).completion_tokens), (21, 12));
     }
 
     #[test]

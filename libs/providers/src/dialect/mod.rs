@@ -4,15 +4,17 @@
 pub(crate) mod anthropic;
 pub(crate) mod openai;
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use bytes::Bytes;
 use domain::{ProviderType, Secret};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::connection::Connection;
 use crate::error::UpstreamError;
-use crate::hub::Told;
-use crate::tap::Tap;
-use openai::{ChatAnswer, SpliceRules, StreamTap};
+use crate::hub::{Finish, Reader, Told, Whole, Writer};
+use crate::tap::{Framing, Tap, Translated};
+use openai::{ChatAnswer, ChatForm, ChatWriter, SpliceRules, StreamTap};
 
 /// The API a client asks for a chat by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +29,41 @@ impl ClientDialect {
     pub fn failure(self, told: &Told<'_>) -> Bytes {
         match self {
             Self::Chat => openai::failure(told),
+        }
+    }
+
+    /// What writes answers of other dialects, for one call.
+    fn writer(self, rules: &SpliceRules) -> Box<dyn Writer> {
+        let created_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let created_s = i64::try_from(created_s).unwrap_or(i64::MAX);
+        match self {
+            Self::Chat => Box::new(ChatWriter::new(ChatForm {
+                model: rules.public_model.clone(),
+                created_s,
+                usage: !rules.strip_usage,
+                functions: rules.functions,
+            })),
+        }
+    }
+
+    /// A stream of another dialect on its way to such a client.
+    #[allow(dead_code, reason = "the dialects that use it follow")]
+    pub(crate) fn translated_tap(self, framing: Framing, reader: Box<dyn Reader>, rules: SpliceRules) -> Box<dyn Tap> {
+        let writer = self.writer(&rules);
+        Box::new(Translated::new(framing, reader, writer, rules.bound, rules.member))
+    }
+
+    /// A whole answer of another dialect, as such a client gets it.
+    #[allow(dead_code, reason = "the dialects that use it follow")]
+    pub(crate) fn translated_answer(self, mut whole: Whole, rules: &SpliceRules) -> ChatAnswer {
+        let counted_output = rules.bound.map(|bound| whole.bound(&bound));
+        ChatAnswer {
+            body: self.writer(rules).whole(&whole, None),
+            usage: whole.usage,
+            finish_reasons: whole.finish.iter().map(Finish::as_openai).map(str::to_owned).collect(),
+            delivered: whole.delivered(),
+            counted_output,
+            upstream_model: whole.model,
         }
     }
 }

@@ -20,6 +20,28 @@ pub(crate) enum ImageSource<'a> {
     Base64 { media_type: Cow<'a, str>, data: Cow<'a, str> },
 }
 
+impl<'a> ImageSource<'a> {
+    /// What a URL leads to; `None` for a `data:` URL (RFC 2397) without a media type or in another form than base64.
+    pub(crate) fn of_url(url: Cow<'a, str>) -> Option<Self> {
+        const SCHEME: &str = "data:";
+        if !url.get(..SCHEME.len()).is_some_and(|scheme| scheme.eq_ignore_ascii_case(SCHEME)) {
+            return Some(Self::Url(url));
+        }
+        let comma = url.find(',')?;
+        let mut head = url.get(SCHEME.len()..comma)?.split(';');
+        let media_type = head.next()?.trim().to_ascii_lowercase();
+        let is_base64 = head.next_back().is_some_and(|form| form.trim().eq_ignore_ascii_case("base64"));
+        if media_type.is_empty() || !is_base64 {
+            return None;
+        }
+        let data = match url {
+            Cow::Borrowed(url) => Cow::Borrowed(url.get(comma + 1..)?),
+            Cow::Owned(mut url) => Cow::Owned(url.split_off(comma + 1)),
+        };
+        Some(Self::Base64 { media_type: Cow::Owned(media_type), data })
+    }
+}
+
 /// A piece of what is said in a turn.
 #[derive(Clone, Debug)]
 pub(crate) enum Block<'a> {
@@ -228,6 +250,22 @@ mod tests {
             _ => "(other)",
         };
         blocks.iter().map(word).collect()
+    }
+
+    #[test]
+    fn a_url_that_holds_its_image_is_taken_apart() {
+        let of = |url: &'static str| ImageSource::of_url(url.into());
+        let png = |data: &'static str| {
+            Some(ImageSource::Base64 { media_type: Cow::Borrowed("image/png"), data: Cow::Borrowed(data) })
+        };
+        assert_eq!(of("data:image/png;base64,QUJD"), png("QUJD"));
+        assert_eq!(of("DATA:IMAGE/PNG;name=a;BASE64,QUJD"), png("QUJD"));
+        assert_eq!(of("data:image/png;base64,"), png(""));
+        assert_eq!(ImageSource::of_url(Cow::Owned("data:image/png;base64,QUJD".to_owned())), png("QUJD"));
+        for refused in ["data:image/png,abc", "data:;base64,QUJD", "data:image/png;base64", "data:"] {
+            assert_eq!(of(refused), None, "{refused}");
+        }
+        assert_eq!(of("https://host.example/a.png"), Some(ImageSource::Url("https://host.example/a.png".into())));
     }
 
     #[test]

@@ -70,6 +70,7 @@ mod tests {
         SpliceRules {
             public_model: "asked".to_owned(),
             strip_usage: false,
+            functions: false,
             bound: tokens.map(|tokens| OutputBound {
                 field: "max_tokens",
                 tokens,

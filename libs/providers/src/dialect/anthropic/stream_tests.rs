@@ -18,6 +18,7 @@ fn rules() -> SpliceRules {
     SpliceRules {
         public_model: "asked".to_owned(),
         strip_usage: false,
+        functions: false,
         bound: None,
         member: Some(("ragmux", MEMBER.to_owned())),
     }

@@ -146,7 +146,7 @@ fn vector(value: &RawValue) -> Option<Vec<f32>> {
     (!vector.is_empty() && vector.iter().all(|component| component.is_finite())).then_some(vector)
 }
 
-fn success<'a>(body: &'a Bytes, credential: Option<&str>) -> Result<(&'a str, Members<'a>), UpstreamError> {
+pub(super) fn success<'a>(body: &'a Bytes, credential: Option<&str>) -> Result<(&'a str, Members<'a>), UpstreamError> {
     let (text, members) = object(body).map_err(|_| UpstreamError::BadAnswer("it is not a JSON object"))?;
     match members.present("error") {
         Some(error) => Err(in_body(error, credential)),
@@ -182,7 +182,13 @@ mod tests {
     }
 
     fn asked() -> SpliceRules {
-        SpliceRules { public_model: "asked".to_owned(), strip_usage: false, bound: None, member: None }
+        SpliceRules {
+            public_model: "asked".to_owned(),
+            strip_usage: false,
+            bound: None,
+            functions: false,
+            member: None,
+        }
     }
 
     #[test]

@@ -1,10 +1,14 @@
 //! The body that goes upstream: the client's bytes with the few edits the gateway owes.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use domain::ProviderType;
 use http::HeaderMap;
 use serde_json::value::RawValue;
 
+use super::conversation::drop_path;
+use super::quirks::Quirks;
 use super::request::{ChatMessage, ChatRequest, Content, OUTPUT_FIELDS, SERVER_OUTPUT_FIELDS};
 use super::{OutputBound, SpliceRules};
 use crate::client::ChatCall;
@@ -52,26 +56,38 @@ pub struct Outgoing<'a> {
 }
 
 impl ChatRequest<'_> {
-    /// The call for a connection. All of the client's body stays as it was sent, byte for byte, but for: the value of
-    /// `model`; usage, which is always asked for in streams; `ragmux`, which is removed; an output bound that must be
-    /// kept; and the text put into one message.
+    /// The call for a server that knows all of the API.
     #[must_use]
     pub fn call(&self, outgoing: &Outgoing<'_>) -> ChatCall {
+        self.call_to(ProviderType::CustomOpenAi, outgoing)
+    }
+
+    /// The call for a connection to a provider. All of the client's body stays as it was sent, byte for byte, but for: the value of
+    /// `model`; usage, which is always asked for in streams; `ragmux`, which is removed; an output bound that must be
+    /// kept; and the text put into one message. What a provider's reference knows under another name only, or refuses, is
+    /// named as it knows it: an output limit, the role of a message, and the wish for usage that it grants unasked.
+    #[must_use]
+    pub(crate) fn call_to(&self, provider: ProviderType, outgoing: &Outgoing<'_>) -> ChatCall {
+        let quirks = Quirks::of(provider);
         let mut splices = Splices::default();
         let mut added = Vec::new();
         match self.members.get("model") {
             Some(value) => splices.replace(span(self.text, value.get()), literal(outgoing.model)),
             None => added.push(format!("\"model\":{}", literal(outgoing.model))),
         }
-        if self.stream {
+        if !quirks.stream_options {
+            self.remove("stream_options", &mut splices);
+        } else if self.stream {
             self.ask_for_usage(&mut splices, &mut added);
         }
-        for range in self.members.ranges_without(self.text, "ragmux") {
-            splices.remove(range);
-        }
-        if let Some(bound) = outgoing.output_bound {
-            let each = (bound.tokens / self.n.max(1)).max(1);
-            self.bound_output(bound.field, each, &mut splices, &mut added);
+        self.remove("ragmux", &mut splices);
+        let bound = outgoing.output_bound.map(|bound| (bound.field, (bound.tokens / self.n.max(1)).max(1)));
+        self.put_limits(quirks, bound, &mut splices, &mut added);
+        if !quirks.developer {
+            let roles = self.messages.iter().filter(|message| message.role == "developer");
+            for role in roles.filter_map(|message| message.members.get("role")) {
+                splices.replace(span(self.text, role.get()), "\"system\"");
+            }
         }
         self.put_texts(outgoing, &mut splices);
         if !added.is_empty() {
@@ -83,17 +99,35 @@ impl ChatRequest<'_> {
         ChatCall {
             body: Bytes::from(splices.apply(self.text.as_bytes())),
             stream: self.stream,
-            rules: SpliceRules {
-                public_model: outgoing.public_model.to_owned(),
-                strip_usage: self.stream && !self.include_usage,
-                bound: outgoing.output_bound,
-                member: outgoing.member.filter(|_| self.stream).map(|(name, value)| (name, value.to_owned())),
-            },
-            dropped: Vec::new(),
+            rules: self.rules(outgoing),
+            dropped: self.dropped_by(quirks),
             client: ClientDialect::Chat,
             upstream: UpstreamDialect::Chat,
             headers: HeaderMap::new(),
         }
+    }
+
+    /// How the answer is changed on its way back, or written where it comes in another dialect.
+    pub(crate) fn rules(&self, outgoing: &Outgoing<'_>) -> SpliceRules {
+        SpliceRules {
+            public_model: outgoing.public_model.to_owned(),
+            strip_usage: self.stream && !self.include_usage,
+            functions: self.has_functions(),
+            bound: outgoing.output_bound,
+            member: outgoing.member.filter(|_| self.stream).map(|(name, value)| (name, value.to_owned())),
+        }
+    }
+
+    /// What was removed and asked for something: usage is told to who asked for it, whoever was asked.
+    fn dropped_by(&self, quirks: Quirks) -> Vec<String> {
+        let options = self.members.present("stream_options").filter(|_| !quirks.stream_options);
+        let options = options.and_then(|value| Members::parse(value.get()).ok());
+        let names = options.iter().flat_map(Members::iter).map(|(name, _)| name);
+        let mut dropped = Vec::new();
+        for name in names.filter(|name| *name != "include_usage") {
+            drop_path(&mut dropped, format!("stream_options.{name}"));
+        }
+        dropped.into_iter().map(Cow::into_owned).collect()
     }
 
     fn ask_for_usage(&self, splices: &mut Splices, added: &mut Vec<String>) {
@@ -114,17 +148,37 @@ impl ChatRequest<'_> {
         }
     }
 
-    /// Lowers every bound above ours, and adds ours under `field` where that is absent.
-    fn bound_output(&self, field: &str, bound: u64, splices: &mut Splices, added: &mut Vec<String>) {
-        for name in OUTPUT_FIELDS.iter().chain(&SERVER_OUTPUT_FIELDS) {
-            let Some(value) = self.members.get(name) else { continue };
-            let kept = value.get().parse::<u64>().is_ok_and(|given| given <= bound);
-            if !kept && (value.get() != "null" || *name == field) {
-                splices.replace(span(self.text, value.get()), bound.to_string());
-            }
+    fn remove(&self, name: &str, splices: &mut Splices) {
+        for range in self.members.ranges_without(self.text, name) {
+            splices.remove(range);
         }
-        if self.members.get(field).is_none() {
-            added.push(format!("\"{field}\":{bound}"));
+    }
+
+    /// Lowers every limit above our bound, and adds the bound under its field where that is absent. A limit under a name
+    /// that the provider does not know moves to the one it knows, unless that has its own.
+    fn put_limits(&self, quirks: Quirks, bound: Option<(&str, u64)>, splices: &mut Splices, added: &mut Vec<String>) {
+        const NEWER: &str = "max_completion_tokens";
+        const OLDER: &str = "max_tokens";
+        let moves = !quirks.max_completion_tokens && bound.is_none_or(|(field, _)| field != NEWER);
+        if moves {
+            self.remove(NEWER, splices);
+        }
+        let moved = self.members.present(NEWER).filter(|_| moves);
+        for name in OUTPUT_FIELDS.into_iter().chain(SERVER_OUTPUT_FIELDS).filter(|name| !moves || *name != NEWER) {
+            let given = self.members.present(name).or(moved.filter(|_| name == OLDER)).map(RawValue::get);
+            let limit = match (bound, given) {
+                (Some((_, bound)), Some(given)) if !given.parse::<u64>().is_ok_and(|given| given <= bound) => {
+                    bound.to_string()
+                }
+                (_, Some(given)) => given.to_owned(),
+                (Some((field, bound)), None) if field == name => bound.to_string(),
+                (_, None) => continue,
+            };
+            match self.members.get(name) {
+                Some(value) if value.get() == limit => {}
+                Some(value) => splices.replace(span(self.text, value.get()), limit),
+                None => added.push(format!("\"{name}\":{limit}")),
+            }
         }
     }
 
@@ -266,6 +320,41 @@ mod tests {
             sent(r#"{"model":"m","stream":false,"messages":[{"role":"user"}]}"#, &PLAIN),
             r#"{"model":"real","stream":false,"messages":[{"role":"user"}]}"#
         );
+    }
+
+    #[test]
+    fn what_a_provider_knows_by_another_name_is_named_so() {
+        let sent = |provider, members: &str, bound| {
+            let body = format!(r#"{{"model":"real",{members}"messages":[{{"role":"developer","content":"a"}}]}}"#);
+            let request = ChatRequest::parse(body.as_bytes()).unwrap();
+            let call = request.call_to(provider, &Outgoing { output_bound: bound, ..PLAIN });
+            (String::from_utf8(call.body.to_vec()).unwrap(), call.dropped, call.rules.strip_usage)
+        };
+        let system = r#""messages":[{"role":"system","content":"a"}]}"#;
+        for (members, expected) in [
+            (r#""stream":true,"#, r#"{"model":"real","stream":true,"#),
+            (r#""stream_options":{"include_usage":true},"stream":true,"#, r#"{"model":"real","stream":true,"#),
+            (r#""max_completion_tokens":9,"#, r#"{"max_tokens":9,"model":"real","#),
+            (r#""max_tokens":null,"max_completion_tokens":9,"#, r#"{"model":"real","max_tokens":9,"#),
+            (r#""max_completion_tokens":9,"max_tokens":7,"#, r#"{"model":"real","max_tokens":7,"#),
+            (r#""max_completion_tokens":null,"#, r#"{"model":"real","#),
+        ] {
+            let (body, dropped, _) = sent(ProviderType::Mistral, members, None);
+            assert_eq!(body, format!("{expected}{system}"));
+            assert!(dropped.is_empty());
+        }
+        let (_, dropped, strip) =
+            sent(ProviderType::Mistral, r#""stream":true,"stream_options":{"include_obfuscation":false},"#, None);
+        assert_eq!((dropped, strip), (vec!["stream_options.include_obfuscation".to_owned()], true));
+        let bound = Some(OutputBound { field: "max_tokens", tokens: 5, family: Family::Estimated, prompt_tokens: 0 });
+        let (body, ..) = sent(ProviderType::DeepSeek, r#""max_completion_tokens":9,"#, bound);
+        assert_eq!(body, format!(r#"{{"max_tokens":5,"model":"real",{system}"#));
+        let (body, ..) = sent(ProviderType::DeepSeek, r#""stream":true,"#, None);
+        assert!(body.starts_with(r#"{"stream_options":{"include_usage":true},"model""#));
+        for provider in [ProviderType::OpenAi, ProviderType::AzureOpenAi, ProviderType::Groq, ProviderType::XAi] {
+            let (body, ..) = sent(provider, r#""max_completion_tokens":9,"#, None);
+            assert!(body.ends_with(r#""max_completion_tokens":9,"messages":[{"role":"developer","content":"a"}]}"#));
+        }
     }
 
     #[test]

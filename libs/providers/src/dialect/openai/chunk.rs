@@ -15,12 +15,25 @@ impl<'a> Head<'a> {
         Self { id: id.unwrap_or_default(), created_s: created_s.unwrap_or(0), model }
     }
 
+    /// Brings the next piece of a choice, or the reason of its end. `delta` must be JSON; `usage` as for [`Head::ended`].
+    pub(super) fn delta(&self, delta: &str, reason: Option<&str>, usage: bool) -> Vec<u8> {
+        let usage = if usage { ",\"usage\":null" } else { "" };
+        let reason = reason.map_or_else(|| "null".to_owned(), literal);
+        let choice = format!("{{\"index\":0,\"delta\":{delta},\"logprobs\":null,\"finish_reason\":{reason}}}");
+        self.event(&choice, usage)
+    }
+
     /// Ends a choice for its length. `usage` says whether the chunk has that member, as all have where the client asked
     /// for usage.
     pub(super) fn ended(&self, index: u64, usage: bool) -> Vec<u8> {
         let usage = if usage { ",\"usage\":null" } else { "" };
         let choice = format!("{{\"index\":{index},\"delta\":{{}},\"logprobs\":null,\"finish_reason\":\"length\"}}");
         self.event(&choice, usage)
+    }
+
+    /// Tells what was used, as the provider told it. `usage` must be JSON.
+    pub(super) fn reported(&self, usage: &str) -> Vec<u8> {
+        self.event("", &format!(",\"usage\":{usage}"))
     }
 
     /// Tells what was used.

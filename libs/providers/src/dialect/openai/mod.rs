@@ -4,14 +4,25 @@ mod answer;
 mod assemble;
 mod bound;
 mod chunk;
+#[allow(dead_code, reason = "the dialects that use it follow")]
+mod conversation;
 mod embeddings;
 mod error;
 mod features;
+#[allow(dead_code, reason = "the dialects that use it follow")]
+mod outgoing;
+#[allow(dead_code, reason = "the dialects that use it follow")]
+mod quirks;
+#[allow(dead_code, reason = "the dialects that use it follow")]
+mod reader;
 mod request;
 mod stream;
 mod strict;
 mod texts;
 mod truncate;
+#[allow(dead_code, reason = "the dialects that use it follow")]
+mod turns;
+mod writer;
 
 use bytes::Bytes;
 use serde_json::json;
@@ -31,10 +42,15 @@ pub(crate) use answer::{read_chat_answer, read_embeddings_answer, read_vectors};
 pub(crate) use bound::Meter;
 pub(crate) use embeddings::own_embeddings_body;
 pub(crate) use error::{in_body, of_status, refusal};
+#[allow(unused_imports, reason = "the dialects that use it follow")]
+pub(crate) use outgoing::body;
+#[allow(unused_imports, reason = "the dialects that use it follow")]
+pub(crate) use reader::{ChatReader, read_whole};
 pub(crate) use stream::StreamTap;
 pub(crate) use strict::{read_known, strict};
 pub(crate) use texts::Part as TextPart;
 pub(crate) use truncate::prefix;
+pub(crate) use writer::{ChatForm, ChatWriter};
 
 /// The last event of a stream that failed. There is no `[DONE]` after it: the answer is not complete.
 pub(crate) fn failure(told: &Told<'_>) -> Bytes {
@@ -53,6 +69,8 @@ pub struct SpliceRules {
     pub strip_usage: bool,
     /// The bound that the output must not pass, if there is one.
     pub bound: Option<OutputBound>,
+    /// Whether calls of tools are told as `function_call`, as the API once did, where the answer is translated.
+    pub functions: bool,
     /// A member of ours, name and JSON, that a stream carries in a chunk of its own before its end.
     pub member: Option<(&'static str, String)>,
 }

@@ -10,7 +10,7 @@ use crate::json::{Members, elements, text_of};
 const CONTENT: &str = "a string or an array of parts";
 const MAX_CHOICES: u64 = 128;
 /// What is read of a message or a part takes some hundred bytes, whatever its size is in the body.
-const MAX_ITEMS: usize = 65_536;
+pub(super) const MAX_ITEMS: usize = 65_536;
 /// The fields that bound the output and are part of the API.
 pub(super) const OUTPUT_FIELDS: [&str; 2] = ["max_completion_tokens", "max_tokens"];
 /// Fields by which particular servers bound the output; there a negative number means "no bound".

@@ -4,7 +4,10 @@ use super::super::OutputBound;
 use super::*;
 
 fn tap(strip_usage: bool) -> StreamTap {
-    StreamTap::new(SpliceRules { public_model: "asked".to_owned(), strip_usage, bound: None, member: None }, None)
+    StreamTap::new(
+        SpliceRules { public_model: "asked".to_owned(), strip_usage, bound: None, functions: false, member: None },
+        None,
+    )
 }
 
 fn run(mut tap: StreamTap, chunks: &[&[u8]]) -> (String, Result<(), UpstreamError>, StreamOutcome) {
@@ -114,7 +117,8 @@ fn our_event_comes_before_the_end() {
         (format!("data: {STOP}"), format!("data: {STOP}\n\n{ours}\n\n")),
     ] {
         let member = Some(("ragmux", "{\"a\":1}".to_owned()));
-        let rules = SpliceRules { public_model: "asked".to_owned(), strip_usage: false, bound: None, member };
+        let rules =
+            SpliceRules { public_model: "asked".to_owned(), strip_usage: false, bound: None, functions: false, member };
         let (out, result, _) = run(StreamTap::new(rules, None), &[text.as_bytes()]);
         result.unwrap();
         assert_eq!(out, expected.replace("real", "asked"));
@@ -168,7 +172,13 @@ fn a_last_event_without_its_blank_line_still_counts() {
 fn an_error_in_the_stream_ends_it_with_what_came_before() {
     let secret = domain::Secret::new("very-own-secret");
     let tap = StreamTap::new(
-        SpliceRules { public_model: "asked".to_owned(), strip_usage: false, bound: None, member: None },
+        SpliceRules {
+            public_model: "asked".to_owned(),
+            strip_usage: false,
+            bound: None,
+            functions: false,
+            member: None,
+        },
         Some(secret),
     );
     let error = r#"{"error":{"message":"overloaded very-own-secret","code":529}}"#;
@@ -206,6 +216,7 @@ fn bounded(tokens: u64, tells_usage: bool) -> StreamTap {
     let rules = SpliceRules {
         public_model: "asked".to_owned(),
         strip_usage: !tells_usage,
+        functions: false,
         bound: Some(bound),
         member: Some(("ragmux", "{}".to_owned())),
     };

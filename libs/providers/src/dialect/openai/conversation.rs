@@ -1,0 +1,326 @@
+//! A Chat request as a conversation, for providers that speak another dialect.
+//!
+//! What has no place there is listed by its path, unless its value asks for nothing. What would change the meaning if it
+//! were left out (an audio part, a tool that is no function, a file by its id) is refused.
+
+use std::borrow::Cow;
+
+use serde_json::value::RawValue;
+
+use super::request::{ChatRequest, OUTPUT_FIELDS, RequestError, SERVER_OUTPUT_FIELDS};
+use super::strict::strict;
+use super::turns;
+use crate::hub::{Conversation, Effort, Format, Reasoning, Setting, SettingKind, Tool, ToolChoice};
+use crate::json::{Members, elements, text_of};
+
+/// The members that are read, and those that are the gateway's own business.
+const PLACED: [&str; 19] = [
+    "model",
+    "messages",
+    "stream",
+    "stream_options",
+    "n",
+    "tools",
+    "functions",
+    "tool_choice",
+    "function_call",
+    "parallel_tool_calls",
+    "response_format",
+    "reasoning_effort",
+    "reasoning",
+    "thinking",
+    "stop",
+    "user",
+    "safety_identifier",
+    "metadata",
+    "ragmux",
+];
+
+const SETTINGS: [(&str, SettingKind); 6] = [
+    ("temperature", SettingKind::Temperature),
+    ("top_p", SettingKind::TopP),
+    ("top_k", SettingKind::TopK),
+    ("seed", SettingKind::Seed),
+    ("frequency_penalty", SettingKind::FrequencyPenalty),
+    ("presence_penalty", SettingKind::PresencePenalty),
+];
+
+/// Values that ask for what happens anyway.
+const AS_ALWAYS: [(&str, &[&str]); 3] =
+    [("service_tier", &["\"auto\"", "\"default\""]), ("modalities", &["[\"text\"]"]), ("top_logprobs", &["0"])];
+
+impl ChatRequest<'_> {
+    /// The request as every dialect can say it. Texts of ours are not in it yet.
+    ///
+    /// # Errors
+    /// What cannot be said in any other dialect, and what is not as the API wants it.
+    pub(crate) fn conversation(&self) -> Result<Conversation<'_>, RequestError> {
+        let mut conversation = Conversation {
+            output_limit: self.output_limit,
+            stream: self.stream,
+            user: self.members.present("safety_identifier").and_then(text_of).or_else(|| self.user.clone()),
+            ..Conversation::default()
+        };
+        turns::read(&self.messages, &mut conversation)?;
+        self.read_tools(&mut conversation)?;
+        conversation.format = self.members.present("response_format").map(format).transpose()?.flatten();
+        conversation.reasoning = self.reasoning(&mut conversation.dropped)?;
+        conversation.stop = self.stop.map(stop).transpose()?.unwrap_or_default();
+        for (name, kind) in SETTINGS {
+            let Some(value) = self.members.present(name) else { continue };
+            if value.get().parse::<f64>().is_err() {
+                return Err(invalid(name, "a number"));
+            }
+            conversation.settings.push(Setting { kind, name, value });
+        }
+        self.list_dropped(&mut conversation.dropped);
+        Ok(conversation)
+    }
+
+    /// Whether the client calls tools functions, as the API once did, and expects calls of them in that form.
+    pub(crate) fn has_functions(&self) -> bool {
+        self.tools.is_none() && self.members.present("functions").is_some()
+    }
+
+    fn list_dropped(&self, dropped: &mut Vec<Cow<'_, str>>) {
+        if self.n > 1 {
+            drop_path(dropped, "n".to_owned());
+        }
+        for (name, value) in self.members.iter() {
+            let placed = PLACED.contains(&name)
+                || OUTPUT_FIELDS.contains(&name)
+                || SERVER_OUTPUT_FIELDS.contains(&name)
+                || SETTINGS.iter().any(|(setting, _)| *setting == name);
+            let as_always =
+                AS_ALWAYS.iter().any(|(field, values)| *field == name && values.contains(&&*compact(value)));
+            if !placed && !as_always && !is_nothing(value) {
+                drop_path(dropped, name.to_owned());
+            }
+        }
+        let options = self.members.present("stream_options").and_then(|value| Members::parse(value.get()).ok());
+        for (name, value) in options.iter().flat_map(Members::iter) {
+            if name != "include_usage" && !is_nothing(value) {
+                drop_path(dropped, format!("stream_options.{name}"));
+            }
+        }
+    }
+
+    fn read_tools<'s>(&'s self, into: &mut Conversation<'s>) -> Result<(), RequestError> {
+        let list = |name: &'static str| -> Result<Vec<&'s RawValue>, RequestError> {
+            let Some(value) = self.members.present(name) else { return Ok(Vec::new()) };
+            elements(value.get()).map_err(|_| invalid(name, "an array"))
+        };
+        for (at, tool) in list("tools")?.into_iter().enumerate() {
+            let path = format!("tools[{at}]");
+            let members = object_at(&path, tool)?;
+            let kind = members.present("type").and_then(text_of);
+            let definition = members.present("function");
+            let definition = match (kind.as_deref(), definition) {
+                (Some("function") | None, Some(definition)) => definition,
+                (Some("function") | None, None) => return Err(invalid(format!("{path}.function"), "an object")),
+                (Some(_), _) => {
+                    return Err(invalid(
+                        format!("{path}.type"),
+                        "function: the provider has no place for another kind",
+                    ));
+                }
+            };
+            let mut tool = self::tool(&format!("{path}.function"), definition)?;
+            tool.cache = members.present("cache_control").or(tool.cache);
+            into.tools.push(tool);
+        }
+        if self.tools.is_none() {
+            for (at, function) in list("functions")?.into_iter().enumerate() {
+                into.tools.push(tool(&format!("functions[{at}]"), function)?);
+            }
+        }
+        into.parallel_tools = match self.members.present("parallel_tool_calls").map(RawValue::get) {
+            // The old form has room for one call only.
+            _ if self.has_functions() => Some(false),
+            None => None,
+            Some("true") => Some(true),
+            Some("false") => Some(false),
+            Some(_) => return Err(invalid("parallel_tool_calls", "true or false")),
+        };
+        let (field, choice) = match self.members.present("tool_choice") {
+            Some(choice) => ("tool_choice", Some(choice)),
+            None => ("function_call", self.members.present("function_call")),
+        };
+        if let Some(choice) = choice {
+            read_choice(field, choice, into)?;
+        }
+        Ok(())
+    }
+
+    fn reasoning(&self, dropped: &mut Vec<Cow<'_, str>>) -> Result<Option<Reasoning>, RequestError> {
+        let mut reasoning = None;
+        if let Some(value) = self.members.present("thinking") {
+            // As Anthropic and DeepSeek have it.
+            let members = object_at("thinking", value)?;
+            let budget = budget("thinking.budget_tokens", members.present("budget_tokens"))?;
+            let effort = match members.present("type").and_then(text_of).as_deref() {
+                Some("disabled") => Some(Effort::None),
+                _ if budget.is_some() => None,
+                _ => Some(Effort::Medium),
+            };
+            reasoning = Some(Reasoning { name: "thinking", effort, budget });
+        }
+        if let Some(value) = self.members.present("reasoning") {
+            let members = object_at("reasoning", value)?;
+            let budget = budget("reasoning.max_tokens", members.present("max_tokens"))?;
+            let effort = match (members.present("effort"), members.present("enabled").map(RawValue::get)) {
+                (Some(value), _) => Some(effort("reasoning.effort", value)?),
+                (None, Some("false")) => Some(Effort::None),
+                (None, Some("true")) if budget.is_none() => Some(Effort::Medium),
+                (None, _) => None,
+            };
+            for (name, value) in members.iter() {
+                if !["effort", "max_tokens", "enabled"].contains(&name) && !is_nothing(value) {
+                    drop_path(dropped, format!("reasoning.{name}"));
+                }
+            }
+            if effort.is_some() || budget.is_some() {
+                reasoning = Some(Reasoning { name: "reasoning", effort, budget });
+            }
+        }
+        if let Some(value) = self.members.present("reasoning_effort") {
+            let effort = Some(effort("reasoning_effort", value)?);
+            let budget = reasoning.and_then(|reasoning| reasoning.budget);
+            reasoning = Some(Reasoning { name: "reasoning_effort", effort, budget });
+        }
+        Ok(reasoning)
+    }
+}
+
+fn tool<'s>(path: &str, definition: &'s RawValue) -> Result<Tool<'s>, RequestError> {
+    let members = object_at(path, definition)?;
+    let parameters = members.present("parameters");
+    if parameters.is_some_and(|schema| !schema.get().starts_with('{')) {
+        return Err(invalid(format!("{path}.parameters"), "an object"));
+    }
+    Ok(Tool {
+        name: text_at(path, &members, "name")?,
+        description: members.present("description").and_then(text_of),
+        parameters,
+        strict: members.present("strict").map(|value| value.get() == "true"),
+        cache: members.present("cache_control"),
+    })
+}
+
+fn read_choice<'s>(field: &'static str, choice: &'s RawValue, into: &mut Conversation<'s>) -> Result<(), RequestError> {
+    const MUST: &str = "none, auto, required or the name of a function";
+    let mode = |text: &str| match text {
+        "auto" => Ok(ToolChoice::Auto),
+        "none" => Ok(ToolChoice::None),
+        "required" => Ok(ToolChoice::Required),
+        _ => Err(invalid(field, MUST)),
+    };
+    if let Some(text) = text_of(choice) {
+        into.tool_choice = Some(mode(&text)?);
+        return Ok(());
+    }
+    let members = object_at(field, choice)?;
+    let named = |members: &Members<'s>| members.present("name").and_then(text_of);
+    let function = |members: &Members<'s>| named(&Members::parse(members.present("function")?.get()).ok()?);
+    if let Some(allowed) = members.present("allowed_tools") {
+        let allowed = object_at("tool_choice.allowed_tools", allowed)?;
+        let tools = allowed.present("tools").and_then(|tools| elements(tools.get()).ok()).unwrap_or_default();
+        let names: Vec<_> = tools.into_iter().filter_map(|tool| function(&Members::parse(tool.get()).ok()?)).collect();
+        into.tools.retain(|tool| names.contains(&tool.name));
+        into.tool_choice = Some(mode(&text_at("tool_choice.allowed_tools", &allowed, "mode")?)?);
+        return Ok(());
+    }
+    let name = function(&members).or_else(|| named(&members)).ok_or_else(|| invalid(field, MUST))?;
+    into.tool_choice = Some(ToolChoice::Named(name));
+    Ok(())
+}
+
+fn format(value: &RawValue) -> Result<Option<Format<'_>>, RequestError> {
+    let members = object_at("response_format", value)?;
+    match text_at("response_format", &members, "type")?.as_ref() {
+        "text" => Ok(None),
+        "json_object" => Ok(Some(Format::Json)),
+        "json_schema" => {
+            let field = "response_format.json_schema";
+            let value = members.present("json_schema").ok_or_else(|| invalid(field, "an object"))?;
+            let inner = object_at(field, value)?;
+            let schema = inner.present("schema").filter(|schema| schema.get().starts_with('{'));
+            Ok(Some(Format::Schema {
+                name: inner.present("name").and_then(text_of).unwrap_or(Cow::Borrowed("answer")),
+                description: inner.present("description").and_then(text_of),
+                schema: schema.ok_or_else(|| invalid("response_format.json_schema.schema", "an object"))?,
+                strict: inner.present("strict").map(|value| value.get() == "true"),
+            }))
+        }
+        _ => Err(invalid("response_format.type", "text, json_object or json_schema")),
+    }
+}
+
+fn stop(value: &RawValue) -> Result<Vec<Cow<'_, str>>, RequestError> {
+    const MUST: &str = "a string or an array of strings";
+    if let Some(text) = text_of(value) {
+        return Ok(vec![text]);
+    }
+    let list = elements(value.get()).map_err(|_| invalid("stop", MUST))?;
+    list.into_iter().map(|value| text_of(value).ok_or_else(|| invalid("stop", MUST))).collect()
+}
+
+fn effort(field: &str, value: &RawValue) -> Result<Effort, RequestError> {
+    Ok(match text_of(value).as_deref() {
+        Some("none") => Effort::None,
+        Some("minimal") => Effort::Minimal,
+        Some("low") => Effort::Low,
+        Some("medium") => Effort::Medium,
+        Some("high") => Effort::High,
+        Some("xhigh" | "max") => Effort::Highest,
+        Some(_) | None => return Err(invalid(field, "none, minimal, low, medium, high or xhigh")),
+    })
+}
+
+fn budget(field: &str, value: Option<&RawValue>) -> Result<Option<u64>, RequestError> {
+    value.map(|value| value.get().parse().map_err(|_| invalid(field, "a whole number, zero or more"))).transpose()
+}
+
+pub(super) fn invalid(field: impl Into<String>, must: &'static str) -> RequestError {
+    RequestError::Invalid { field: field.into(), must }
+}
+
+/// An object in which no name occurs twice.
+pub(super) fn object_at<'a>(path: &str, value: &'a RawValue) -> Result<Members<'a>, RequestError> {
+    let members = Members::parse(value.get()).map_err(|_| invalid(path, "an object"))?;
+    strict(path, members, &[])
+}
+
+/// A text that must be there and not be empty.
+pub(super) fn text_at<'a>(path: &str, members: &Members<'a>, name: &str) -> Result<Cow<'a, str>, RequestError> {
+    let text = members.present(name).and_then(text_of).filter(|text| !text.is_empty());
+    text.ok_or_else(|| invalid(format!("{path}.{name}"), "a string that is not empty"))
+}
+
+/// Whether a value asks for nothing.
+pub(super) fn is_nothing(value: &RawValue) -> bool {
+    matches!(&*compact(value), "null" | "false" | "[]" | "{}" | "\"\"")
+}
+
+/// A short value without white space.
+fn compact(value: &RawValue) -> Cow<'_, str> {
+    const SHORT: usize = 64;
+    let text = value.get();
+    if text.len() > SHORT || !text.contains(char::is_whitespace) {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(text.split_whitespace().collect())
+}
+
+/// Lists a path once, as far as the list is of use to anybody: names are the client's and may be any number and length.
+pub(super) fn drop_path(dropped: &mut Vec<Cow<'_, str>>, mut path: String) {
+    const MOST: usize = 128;
+    path.truncate(path.floor_char_boundary(MOST));
+    if dropped.len() < MOST && !dropped.iter().any(|listed| *listed == path) {
+        dropped.push(Cow::Owned(path));
+    }
+}
+
+#[cfg(test)]
+#[path = "conversation_tests.rs"]
+mod tests;

@@ -1,0 +1,468 @@
+//! A conversation as a Chat request, for clients of other dialects.
+
+use std::borrow::Cow;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use domain::{OutputField, ProviderType};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::assemble::Outgoing;
+use super::quirks::{Quirks, Thinking, Thoughts};
+use super::request::RequestError;
+use crate::hub::{
+    Block, Conversation, Effort, Format, ImageSource, Reasoning, Role, Setting, SettingKind, Tool, ToolChoice, Turn,
+};
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Content<'a> {
+    Text(String),
+    Parts(Vec<Part<'a>>),
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Part<'a> {
+    Text {
+        text: Cow<'a, str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cache_control: Option<&'a RawValue>,
+    },
+    ImageUrl {
+        image_url: ImageUrl<'a>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cache_control: Option<&'a RawValue>,
+    },
+    File {
+        file: File<'a>,
+    },
+}
+
+#[derive(Serialize)]
+struct ImageUrl<'a> {
+    url: Cow<'a, str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct File<'a> {
+    filename: &'a str,
+    file_data: String,
+}
+
+#[derive(Default, Serialize)]
+struct Message<'a> {
+    role: &'static str,
+    content: Option<Content<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_call_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_content: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    reasoning_details: Vec<Value>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<Value>,
+}
+
+#[derive(Serialize)]
+struct Function<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parameters: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    strict: Option<bool>,
+}
+
+#[derive(Serialize)]
+struct ToolOut<'a> {
+    r#type: &'static str,
+    function: Function<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache_control: Option<&'a RawValue>,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum FormatOut<'a> {
+    JsonObject,
+    JsonSchema { json_schema: Schema<'a> },
+}
+
+#[derive(Serialize)]
+struct Schema<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<&'a str>,
+    schema: &'a RawValue,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    strict: Option<bool>,
+}
+
+/// The members of a body in their order.
+struct Body(String);
+
+impl Body {
+    fn put(&mut self, name: &str, value: &(impl Serialize + ?Sized)) -> Result<(), RequestError> {
+        let value = serde_json::to_string(value).map_err(|error| RequestError::Malformed(error.to_string()))?;
+        let comma = if self.0.is_empty() { '{' } else { ',' };
+        self.0.push(comma);
+        self.0.push_str(&format!("\"{name}\":{value}"));
+        Ok(())
+    }
+}
+
+/// Writes a request, and adds to `dropped` what the API has no place for.
+///
+/// # Errors
+/// [`RequestError`] for a file that the provider cannot read, and for what has no form as JSON.
+pub(crate) fn body(
+    conversation: &Conversation<'_>,
+    provider: ProviderType,
+    outgoing: &Outgoing<'_>,
+    dropped: &mut Vec<String>,
+) -> Result<Vec<u8>, RequestError> {
+    let mut writing = Writing { quirks: Quirks::of(provider), dropped };
+    let mut body = Body(String::new());
+    body.put("model", outgoing.model)?;
+    body.put("messages", &writing.messages(conversation)?)?;
+    if conversation.stream {
+        body.put("stream", &true)?;
+        if writing.quirks.stream_options {
+            body.put("stream_options", &json!({ "include_usage": true }))?;
+        }
+    }
+    let bound = outgoing.output_bound;
+    let limit = conversation.output_limit.into_iter().chain(bound.map(|bound| bound.tokens.max(1))).min();
+    if let Some(limit) = limit {
+        let field = bound.map(|bound| bound.field).or_else(|| provider.output_field().member());
+        body.put(field.unwrap_or(OutputField::MaxTokens.as_str()), &limit)?;
+    }
+    writing.tools(conversation, &mut body)?;
+    writing.format(conversation.format.as_ref(), &mut body)?;
+    if let Some(reasoning) = conversation.reasoning {
+        writing.reasoning(reasoning, outgoing.model, &mut body)?;
+    }
+    let stops: Vec<&str> = conversation.stop.iter().map(AsRef::as_ref).filter(|stop| !stop.is_empty()).collect();
+    let kept = stops.get(..writing.quirks.stops).unwrap_or(&stops);
+    if !kept.is_empty() {
+        body.put("stop", kept)?;
+    }
+    if kept.len() < conversation.stop.len() {
+        writing.drop("stop");
+    }
+    for setting in &conversation.settings {
+        match writing.setting(setting) {
+            Some(name) => body.put(name, setting.value)?,
+            None => writing.drop(setting.name),
+        }
+    }
+    if let Some(user) = conversation.user.as_deref() {
+        if writing.quirks.user {
+            body.put("user", user)?;
+        } else {
+            writing.drop("user");
+        }
+    }
+    body.0.push('}');
+    Ok(body.0.into_bytes())
+}
+
+struct Writing<'d> {
+    quirks: Quirks,
+    dropped: &'d mut Vec<String>,
+}
+
+impl Writing<'_> {
+    fn drop(&mut self, path: &str) {
+        if !self.dropped.iter().any(|listed| listed == path) {
+            self.dropped.push(path.to_owned());
+        }
+    }
+
+    fn messages<'a>(&mut self, conversation: &'a Conversation<'_>) -> Result<Vec<Message<'a>>, RequestError> {
+        let mut messages = Vec::with_capacity(conversation.turns.len() + 1);
+        if let Some(content) = self.content(conversation.system.iter())? {
+            messages.push(Message { role: "system", content: Some(content), ..Message::default() });
+        }
+        for turn in &conversation.turns {
+            match turn.role {
+                Role::User => self.user(turn, &mut messages)?,
+                Role::Assistant => self.assistant(turn, &mut messages)?,
+            }
+        }
+        Ok(messages)
+    }
+
+    /// Results first, each a message of its own behind its call. Such messages hold text only, so their images and files
+    /// go to the front of what the user says next.
+    fn user<'a>(&mut self, turn: &'a Turn<'_>, messages: &mut Vec<Message<'a>>) -> Result<(), RequestError> {
+        let mut moved = Vec::new();
+        for block in &turn.blocks {
+            let Block::ToolResult { call_id, content, is_error, cache, .. } = block else { continue };
+            if *is_error {
+                self.drop("is_error");
+            }
+            if cache.is_some() {
+                self.drop("cache_control");
+            }
+            let (texts, others): (Vec<_>, Vec<_>) =
+                content.iter().partition(|block| matches!(block, Block::Text { .. }));
+            let mut text = joined(texts.into_iter());
+            if text.is_empty() && !others.is_empty() {
+                // Not every server takes an empty result.
+                text = "The result is in the next message.".to_owned();
+            }
+            moved.extend(others);
+            messages.push(Message {
+                role: "tool",
+                content: Some(Content::Text(text)),
+                tool_call_id: Some(call_id),
+                ..Message::default()
+            });
+        }
+        let said = turn.blocks.iter().filter(|block| !matches!(block, Block::ToolResult { .. }));
+        if let Some(content) = self.content(moved.into_iter().chain(said))? {
+            messages.push(Message { role: "user", content: Some(content), ..Message::default() });
+        }
+        Ok(())
+    }
+
+    fn assistant<'a>(&mut self, turn: &'a Turn<'_>, messages: &mut Vec<Message<'a>>) -> Result<(), RequestError> {
+        let mut message = Message { role: "assistant", ..Message::default() };
+        let mut thoughts = String::new();
+        let mut said = Vec::new();
+        for block in &turn.blocks {
+            match block {
+                Block::ToolCall { id, name, arguments, .. } => {
+                    let arguments = if arguments.is_empty() { "{}" } else { arguments };
+                    message.tool_calls.push(json!({
+                        "id": id, "type": "function", "function": { "name": name, "arguments": arguments }
+                    }));
+                }
+                Block::Reasoning { text, signature } => match self.quirks.thoughts {
+                    Thoughts::OfCalls => thoughts.push_str(text),
+                    Thoughts::Details => {
+                        let index = message.reasoning_details.len();
+                        let mut detail = json!({ "type": "reasoning.text", "text": text, "index": index });
+                        if let (Some(signature), Some(members)) = (signature, detail.as_object_mut()) {
+                            members.insert("signature".to_owned(), signature.as_ref().into());
+                        }
+                        message.reasoning_details.push(detail);
+                    }
+                    Thoughts::None => self.drop("reasoning"),
+                },
+                Block::RedactedReasoning { data } if self.quirks.thoughts == Thoughts::Details => {
+                    let index = message.reasoning_details.len();
+                    let detail = json!({ "type": "reasoning.encrypted", "data": data, "index": index });
+                    message.reasoning_details.push(detail);
+                }
+                Block::RedactedReasoning { .. } => self.drop("reasoning"),
+                Block::Text { .. } | Block::Image { .. } | Block::Document { .. } | Block::ToolResult { .. } => {
+                    said.push(block);
+                }
+            }
+        }
+        if !message.tool_calls.is_empty() && !thoughts.is_empty() {
+            message.reasoning_content = Some(thoughts);
+        }
+        message.content = self.content(said.into_iter())?;
+        if message.content.is_some() || !message.tool_calls.is_empty() {
+            messages.push(message);
+        }
+        Ok(())
+    }
+
+    /// One text where texts are all there is, which every server takes; parts where they are needed.
+    fn content<'a, 'b: 'a>(
+        &mut self,
+        blocks: impl Iterator<Item = &'a Block<'b>> + Clone,
+    ) -> Result<Option<Content<'a>>, RequestError> {
+        let is_text = |block: &Block<'_>| match block {
+            Block::Text { cache, .. } => cache.is_none() || !self.quirks.cache_marks,
+            _ => false,
+        };
+        if blocks.clone().all(is_text) {
+            if blocks.clone().any(|block| matches!(block, Block::Text { cache: Some(_), .. })) {
+                self.drop("cache_control");
+            }
+            let text = joined(blocks);
+            return Ok((!text.is_empty()).then_some(Content::Text(text)));
+        }
+        let mut parts = Vec::new();
+        for block in blocks {
+            parts.extend(self.part(block)?);
+        }
+        Ok(Some(Content::Parts(parts)))
+    }
+
+    fn part<'a>(&mut self, block: &'a Block<'_>) -> Result<Option<Part<'a>>, RequestError> {
+        Ok(match block {
+            Block::Text { text, cache } => {
+                Some(Part::Text { text: Cow::Borrowed(text), cache_control: self.mark(*cache) })
+            }
+            Block::Image { source, detail, cache } => {
+                let url = match source {
+                    ImageSource::Url(url) => Cow::Borrowed(url.as_ref()),
+                    ImageSource::Base64 { media_type, data } => Cow::Owned(format!("data:{media_type};base64,{data}")),
+                };
+                let image_url = ImageUrl { url, detail: detail.as_deref() };
+                Some(Part::ImageUrl { image_url, cache_control: self.mark(*cache) })
+            }
+            Block::Document { media_type, data, name, cache } => {
+                let cache_control = self.mark(*cache);
+                if let Some(text) = text_of_document(media_type, data) {
+                    let text = name.as_deref().map_or(text.clone(), |name| format!("{name}:\n\n{text}"));
+                    return Ok(Some(Part::Text { text: Cow::Owned(text), cache_control }));
+                }
+                if !self.quirks.files {
+                    return Err(RequestError::Invalid {
+                        field: "messages".to_owned(),
+                        must: "a conversation without files other than text: the model's provider has no place for them",
+                    });
+                }
+                if cache_control.is_some() {
+                    self.drop("cache_control");
+                }
+                let filename = name.as_deref().unwrap_or("document.pdf");
+                Some(Part::File { file: File { filename, file_data: format!("data:{media_type};base64,{data}") } })
+            }
+            // Not of what is said in such a message.
+            Block::Reasoning { .. }
+            | Block::RedactedReasoning { .. }
+            | Block::ToolCall { .. }
+            | Block::ToolResult { .. } => None,
+        })
+    }
+
+    fn mark<'a>(&mut self, cache: Option<&'a RawValue>) -> Option<&'a RawValue> {
+        if cache.is_some() && !self.quirks.cache_marks {
+            self.drop("cache_control");
+            return None;
+        }
+        cache
+    }
+
+    fn tools(&mut self, conversation: &Conversation<'_>, body: &mut Body) -> Result<(), RequestError> {
+        if conversation.tools.is_empty() {
+            return Ok(());
+        }
+        let mut tools = Vec::with_capacity(conversation.tools.len());
+        for Tool { name, description, parameters, strict, cache } in &conversation.tools {
+            let function =
+                Function { name, description: description.as_deref(), parameters: *parameters, strict: *strict };
+            tools.push(ToolOut { r#type: "function", function, cache_control: self.mark(*cache) });
+        }
+        body.put("tools", &tools)?;
+        match &conversation.tool_choice {
+            None => {}
+            Some(ToolChoice::Auto) => body.put("tool_choice", "auto")?,
+            Some(ToolChoice::None) => body.put("tool_choice", "none")?,
+            Some(ToolChoice::Required) => body.put("tool_choice", "required")?,
+            Some(ToolChoice::Named(name)) => {
+                body.put("tool_choice", &json!({ "type": "function", "function": { "name": name } }))?;
+            }
+        }
+        match conversation.parallel_tools {
+            Some(parallel) => body.put("parallel_tool_calls", &parallel),
+            None => Ok(()),
+        }
+    }
+
+    fn format(&mut self, format: Option<&Format<'_>>, body: &mut Body) -> Result<(), RequestError> {
+        let format = match format {
+            None => return Ok(()),
+            Some(Format::Json) => FormatOut::JsonObject,
+            Some(Format::Schema { .. }) if !self.quirks.schema => {
+                self.drop("response_format.json_schema");
+                FormatOut::JsonObject
+            }
+            Some(Format::Schema { name, description, schema, strict }) => FormatOut::JsonSchema {
+                json_schema: Schema { name, description: description.as_deref(), schema, strict: *strict },
+            },
+        };
+        body.put("response_format", &format)
+    }
+
+    fn reasoning(&mut self, reasoning: Reasoning, model: &str, body: &mut Body) -> Result<(), RequestError> {
+        let effort = reasoning.effort.or_else(|| reasoning.budget.map(effort_of_budget));
+        let Some(effort) = effort else { return Ok(()) };
+        match self.quirks.thinking {
+            Thinking::Effort => body.put("reasoning_effort", word(effort)),
+            Thinking::EffortOf(models) if models.iter().any(|beginning| model.starts_with(beginning)) => {
+                body.put("reasoning_effort", word(effort))
+            }
+            Thinking::Object => match reasoning.budget {
+                Some(budget) if reasoning.effort.is_none() => body.put("reasoning", &json!({ "max_tokens": budget })),
+                Some(_) | None => body.put("reasoning", &json!({ "effort": word(effort) })),
+            },
+            Thinking::Switch if effort == Effort::None => body.put("thinking", &json!({ "type": "disabled" })),
+            Thinking::Switch => {
+                body.put("thinking", &json!({ "type": "enabled" }))?;
+                body.put("reasoning_effort", if effort == Effort::Highest { "max" } else { word(effort) })
+            }
+            Thinking::EffortOf(_) | Thinking::None => {
+                self.drop(reasoning.name);
+                Ok(())
+            }
+        }
+    }
+
+    /// What a setting is called here.
+    fn setting(&self, setting: &Setting<'_>) -> Option<&'static str> {
+        match setting.kind {
+            SettingKind::Temperature => Some("temperature"),
+            SettingKind::TopP => Some("top_p"),
+            SettingKind::TopK => self.quirks.top_k.then_some("top_k"),
+            SettingKind::Seed => self.quirks.seed,
+            SettingKind::FrequencyPenalty => Some("frequency_penalty"),
+            SettingKind::PresencePenalty => Some("presence_penalty"),
+        }
+    }
+}
+
+fn joined<'a, 'b: 'a>(blocks: impl Iterator<Item = &'a Block<'b>>) -> String {
+    let texts: Vec<&str> = blocks
+        .filter_map(|block| match block {
+            Block::Text { text, .. } => Some(text.as_ref()).filter(|text| !text.is_empty()),
+            _ => None,
+        })
+        .collect();
+    texts.join("\n\n")
+}
+
+/// What a document says that is plain text, which needs no file.
+fn text_of_document(media_type: &str, data: &str) -> Option<String> {
+    let bytes = STANDARD.decode(data).ok().filter(|_| media_type.starts_with("text/"))?;
+    String::from_utf8(bytes).ok()
+}
+
+fn word(effort: Effort) -> &'static str {
+    match effort {
+        Effort::None => "none",
+        Effort::Minimal => "minimal",
+        Effort::Low => "low",
+        Effort::Medium => "medium",
+        Effort::High => "high",
+        Effort::Highest => "xhigh",
+    }
+}
+
+/// The effort that a budget of tokens comes near to.
+fn effort_of_budget(budget: u64) -> Effort {
+    match budget {
+        0 => Effort::None,
+        1..4096 => Effort::Low,
+        4096..16_384 => Effort::Medium,
+        _ => Effort::High,
+    }
+}
+
+#[cfg(test)]
+#[path = "outgoing_tests.rs"]
+mod tests;

@@ -1,0 +1,129 @@
+//! What the providers that speak this API do each in their own way, by their published references.
+
+use domain::ProviderType;
+
+/// How a provider takes what it is asked for how much the model is to think.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Thinking {
+    /// `reasoning_effort`, for all models.
+    Effort,
+    /// `reasoning_effort`, for models with these beginnings; the others refuse it.
+    EffortOf(&'static [&'static str]),
+    /// `reasoning`, with an effort or a budget (OpenRouter, Reasoning tokens).
+    Object,
+    /// `thinking` with a `type`, and `reasoning_effort` beside it (DeepSeek, Thinking mode).
+    Switch,
+    /// Not at all.
+    None,
+}
+
+/// How a provider takes back what its model thought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Thoughts {
+    /// As `reasoning_content` of the turns in which tools were called (DeepSeek, Thinking mode, Tool calls).
+    OfCalls,
+    /// As `reasoning_details` (OpenRouter, Reasoning tokens, Preserving reasoning).
+    Details,
+    /// Not at all.
+    None,
+}
+
+/// One provider's ways.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Quirks {
+    /// Whether `stream_options` is known. Where it is not, usage comes unasked.
+    pub(super) stream_options: bool,
+    /// Whether `max_completion_tokens` is known beside `max_tokens`.
+    pub(super) max_completion_tokens: bool,
+    /// Whether messages may be of role `developer`.
+    pub(super) developer: bool,
+    /// Whether `file` parts are known.
+    pub(super) files: bool,
+    /// Whether parts may carry `cache_control`.
+    pub(super) cache_marks: bool,
+    /// Whether the answer can be held to a schema, and not to JSON alone.
+    pub(super) schema: bool,
+    /// Whether `top_k` is known.
+    pub(super) top_k: bool,
+    /// The name of `seed`.
+    pub(super) seed: Option<&'static str>,
+    /// Whether `user` is known.
+    pub(super) user: bool,
+    /// The most stop sequences.
+    pub(super) stops: usize,
+    pub(super) thinking: Thinking,
+    pub(super) thoughts: Thoughts,
+}
+
+/// As OpenAI's reference has it (Create chat completion).
+const OPENAI: Quirks = Quirks {
+    stream_options: true,
+    max_completion_tokens: true,
+    developer: true,
+    files: true,
+    cache_marks: false,
+    schema: true,
+    top_k: false,
+    seed: Some("seed"),
+    user: true,
+    stops: 4,
+    thinking: Thinking::EffortOf(&["o1", "o3", "o4", "gpt-5", "gpt-6"]),
+    thoughts: Thoughts::None,
+};
+
+impl Quirks {
+    pub(super) fn of(provider: ProviderType) -> Self {
+        match provider {
+            // Models have whatever names their deployments have (Azure OpenAI, v1 API); a parameter that a model does
+            // not know is refused, so it is only sent where the name says that it is known.
+            ProviderType::AzureOpenAi => OPENAI,
+            // Create chat completion: roles are system, user, assistant and tool; no seed, no user; 16 stop sequences;
+            // `response_format` is text or json_object.
+            ProviderType::DeepSeek => Self {
+                max_completion_tokens: false,
+                developer: false,
+                files: false,
+                schema: false,
+                seed: None,
+                user: false,
+                stops: 16,
+                thinking: Thinking::Switch,
+                thoughts: Thoughts::OfCalls,
+                ..OPENAI
+            },
+            // Chat completion: a field the reference does not have is refused with 422, and `stream_options`,
+            // `max_completion_tokens`, `seed` and `user` are such; usage comes with the last chunk of every stream.
+            ProviderType::Mistral => Self {
+                stream_options: false,
+                max_completion_tokens: false,
+                developer: false,
+                files: false,
+                seed: Some("random_seed"),
+                user: false,
+                stops: usize::MAX,
+                thinking: Thinking::None,
+                ..OPENAI
+            },
+            // Create chat completion: no files; efforts for the models of OpenAI's that it serves.
+            ProviderType::Groq => Self { files: false, thinking: Thinking::EffortOf(&["openai/gpt-oss"]), ..OPENAI },
+            // Chat completions, Reasoning: the other models think as they will and refuse to be told.
+            ProviderType::XAi => Self { files: false, thinking: Thinking::EffortOf(&["grok-3-mini"]), ..OPENAI },
+            ProviderType::OpenRouter => Self {
+                cache_marks: true,
+                top_k: true,
+                stops: usize::MAX,
+                thinking: Thinking::Object,
+                thoughts: Thoughts::Details,
+                ..OPENAI
+            },
+            // Whatever it is, it may know more than OpenAI does.
+            ProviderType::CustomOpenAi => Self { top_k: true, stops: usize::MAX, thinking: Thinking::Effort, ..OPENAI },
+            ProviderType::OpenAi
+            | ProviderType::Anthropic
+            | ProviderType::Gemini
+            | ProviderType::Ollama
+            | ProviderType::CohereRerank
+            | ProviderType::VoyageRerank => OPENAI,
+        }
+    }
+}

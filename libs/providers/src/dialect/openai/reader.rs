@@ -1,0 +1,260 @@
+//! Chat answers, streamed and whole, for clients of other dialects: OpenAI's, and those of servers that imitate it.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use domain::Secret;
+use serde_json::value::RawValue;
+
+use super::answer::success;
+use super::bound::index_of;
+use super::in_body;
+use super::turns::{reasoning_detail, thinking, thought_signature};
+use crate::error::{UpstreamError, Words};
+use crate::hub::{Block, Event, Finish, Reader, Whole};
+use crate::json::{Members, elements, object, text_of};
+use crate::usage::Usage;
+
+/// A call of a tool that has begun.
+#[derive(Debug)]
+struct Call {
+    /// Its `index`; some servers give none.
+    index: Option<u64>,
+    /// The first id that was given for it, or ours.
+    id: String,
+    is_ours: bool,
+    /// Whether its name has come, without which nobody can be told of it.
+    named: bool,
+    /// Arguments that came before the name.
+    early: String,
+}
+
+/// Reads one answer, of whose choices only the first was asked for.
+#[derive(Debug)]
+pub(crate) struct ChatReader {
+    credential: Option<Secret>,
+    started: bool,
+    calls: Vec<Call>,
+    finished: bool,
+    done: bool,
+}
+
+impl ChatReader {
+    /// A reader for one stream. The credential is only needed to keep it out of error messages.
+    pub(crate) fn new(credential: Option<Secret>) -> Self {
+        Self { credential, started: false, calls: Vec::new(), finished: false, done: false }
+    }
+
+    fn start<'a>(&mut self, chunk: &Members<'a>, events: &mut Vec<Event<'a>>) {
+        if !std::mem::replace(&mut self.started, true) {
+            let text = |name| chunk.present(name).and_then(text_of).filter(|text| !text.is_empty());
+            events.push(Event::Start { id: text("id"), model: text("model") });
+        }
+    }
+
+    /// What a delta brings, or a whole message says.
+    fn message<'a>(&mut self, message: &Members<'a>, events: &mut Vec<Event<'a>>) {
+        reasoning(message, events);
+        match message.present("content") {
+            Some(content) if content.get().starts_with('[') => {
+                for part in elements(content.get()).unwrap_or_default() {
+                    events.extend(Members::parse(part.get()).ok().and_then(|part| content_part(&part)));
+                }
+            }
+            Some(content) => events.extend(some_text(text_of(content)).map(Event::Text)),
+            None => {}
+        }
+        events.extend(some_text(message.present("refusal").and_then(text_of)).map(Event::Refusal));
+        let calls = message.present("tool_calls").and_then(|calls| elements(calls.get()).ok()).unwrap_or_default();
+        for call in calls.into_iter().filter_map(|call| Members::parse(call.get()).ok()) {
+            self.call(&call, "function", events);
+        }
+        if message.present("function_call").is_some() {
+            self.call(message, "function_call", events);
+        }
+    }
+
+    /// A call, or a piece of one: which it belongs to is told by its index and id together.
+    fn call<'a>(&mut self, call: &Members<'a>, function: &str, events: &mut Vec<Event<'a>>) {
+        let index = call.present("index").and_then(|value| value.get().parse::<u64>().ok());
+        let id = some_text(call.present("id").and_then(text_of)).filter(|_| function == "function");
+        let function = call.present(function).and_then(|value| Members::parse(value.get()).ok());
+        let member = |name| function.as_ref().and_then(|function| function.present(name));
+        let name = some_text(member("name").and_then(text_of));
+        let place = self.calls.iter().rposition(|known| match (index, &id) {
+            (Some(index), Some(id)) => known.index == Some(index) && (known.is_ours || known.id == **id),
+            (Some(index), None) => known.index == Some(index),
+            (None, Some(id)) => known.id == **id,
+            // With nothing to tell it by, a name begins a call.
+            (None, None) => name.is_none() || !known.named,
+        });
+        let place = place.unwrap_or_else(|| {
+            let is_ours = id.is_none();
+            let id = id.map_or_else(|| format!("call_{:024x}", rand::random::<u128>() >> 32), Cow::into_owned);
+            self.calls.push(Call { index, id, is_ours, named: false, early: String::new() });
+            self.calls.len() - 1
+        });
+        let Some(known) = self.calls.get_mut(place) else { return };
+        let number = place as u64;
+        if !known.named
+            && let Some(name) = name
+        {
+            known.named = true;
+            let id = Cow::Owned(known.id.clone());
+            events.push(Event::ToolCall { index: number, id, name, signature: thought_signature(call) });
+            if !known.early.is_empty() {
+                let json = Cow::Owned(std::mem::take(&mut known.early));
+                events.push(Event::Arguments { index: number, json });
+            }
+        }
+        // A string by the reference; some servers give the object itself.
+        let arguments = member("arguments").map(|value| text_of(value).unwrap_or(Cow::Borrowed(value.get())));
+        match some_text(arguments) {
+            Some(json) if known.named => events.push(Event::Arguments { index: number, json }),
+            Some(json) => known.early.push_str(&json),
+            None => {}
+        }
+    }
+
+    fn finish(&mut self, choice: &Members<'_>, events: &mut Vec<Event<'_>>) -> Result<(), UpstreamError> {
+        let Some(reason) = some_text(choice.present("finish_reason").and_then(text_of)) else { return Ok(()) };
+        if std::mem::replace(&mut self.finished, true) {
+            return Ok(());
+        }
+        if self.calls.iter().any(|call| !call.named) {
+            return Err(UpstreamError::BadAnswer("a call of a tool has no name"));
+        }
+        let finish = match reason.as_ref() {
+            "length" | "max_tokens" | "model_length" => Finish::Length,
+            "content_filter" => Finish::ContentFilter,
+            // Mistral's and OpenRouter's, and DeepSeek's for a server that had to give up.
+            "error" | "insufficient_system_resource" => {
+                let status = if reason == "error" { 500 } else { 503 };
+                let words = Words { message: "the model broke off".to_owned(), ..Words::default() };
+                return Err(UpstreamError::Failed { status, words, retry_after: None });
+            }
+            // Whatever the word, a client that is told of calls has to run them.
+            _ if !self.calls.is_empty() => Finish::ToolCalls,
+            "tool_calls" | "function_call" => Finish::ToolCalls,
+            // vLLM tells the stop sequence here, and otherwise nothing or a token's number.
+            _ => match choice.present("stop_reason").and_then(text_of) {
+                Some(stop) => Finish::StopSequence(Some(stop.into_owned())),
+                None => Finish::Stop,
+            },
+        };
+        events.push(Event::Finish(finish));
+        Ok(())
+    }
+}
+
+impl Reader for ChatReader {
+    fn read<'a>(
+        &mut self,
+        _name: Option<&str>,
+        data: &'a [u8],
+        events: &mut Vec<Event<'a>>,
+    ) -> Result<(), UpstreamError> {
+        if data.trim_ascii() == b"[DONE]" {
+            self.done = true;
+            return Ok(());
+        }
+        let (_, chunk) = object(data).map_err(|_| UpstreamError::BadAnswer("an event is not a JSON object"))?;
+        if let Some(error) = chunk.present("error") {
+            return Err(in_body(error, self.credential.as_ref().map(Secret::expose)));
+        }
+        self.start(&chunk, events);
+        let choices = chunk.present("choices").and_then(|value| elements(value.get()).ok()).unwrap_or_default();
+        let mut of_choice = None;
+        for choice in choices.into_iter().filter_map(|raw| Members::parse(raw.get()).ok()) {
+            if index_of(&choice) != 0 {
+                continue;
+            }
+            if let Some(delta) = choice.present("delta").and_then(|value| Members::parse(value.get()).ok()) {
+                self.message(&delta, events);
+            }
+            self.finish(&choice, events)?;
+            of_choice = choice.present("usage").and_then(Usage::read);
+        }
+        events.extend(usage(&chunk).or(of_choice).map(Event::Usage));
+        Ok(())
+    }
+
+    fn is_complete(&self) -> bool {
+        self.done || self.finished
+    }
+
+    fn is_over(&self) -> bool {
+        self.done
+    }
+}
+
+/// Reads an answer that came in one piece.
+pub(crate) fn read_whole(body: &Bytes, credential: Option<&str>) -> Result<Whole, UpstreamError> {
+    let (_, answer) = success(body, credential)?;
+    let choices = answer.present("choices").and_then(|value| elements(value.get()).ok());
+    let choice = choices.and_then(|choices| Members::parse(choices.first()?.get()).ok());
+    let choice = choice.ok_or(UpstreamError::BadAnswer("it has no choices"))?;
+    let (mut reader, mut events) = (ChatReader::new(None), Vec::new());
+    reader.start(&answer, &mut events);
+    if let Some(message) = choice.present("message").and_then(|value| Members::parse(value.get()).ok()) {
+        reader.message(&message, &mut events);
+    }
+    reader.finish(&choice, &mut events)?;
+    events.extend(usage(&answer).map(Event::Usage));
+    Ok(Whole::of(events))
+}
+
+/// Usage of the answer or a chunk; Groq tells that of a stream in a member of its own.
+pub(super) fn usage(chunk: &Members<'_>) -> Option<Usage> {
+    let of_groq = || Members::parse(chunk.present("x_groq")?.get()).ok()?.present("usage").and_then(Usage::read);
+    chunk.present("usage").and_then(Usage::read).or_else(of_groq)
+}
+
+fn some_text(text: Option<Cow<'_, str>>) -> Option<Cow<'_, str>> {
+    text.filter(|text| !text.is_empty())
+}
+
+/// A part of a content that is an array, as Mistral's models that think give it.
+fn content_part<'a>(part: &Members<'a>) -> Option<Event<'a>> {
+    let text = |name| some_text(part.present(name).and_then(text_of));
+    match part.present("type").and_then(text_of).as_deref() {
+        Some("text") | None => text("text").map(Event::Text),
+        Some("thinking") => some_text(part.present("thinking").map(thinking)).map(Event::Reasoning),
+        Some("refusal") => text("refusal").map(Event::Refusal),
+        // Notes on what was said, such as Mistral's references.
+        Some(_) => None,
+    }
+}
+
+/// What the model thought. The bare text is the same as that of the details, which alone have signatures; those are for
+/// Anthropic's models, and other formats mean nothing outside of the API they came by.
+fn reasoning<'a>(message: &Members<'a>, events: &mut Vec<Event<'a>>) {
+    let bare = ["reasoning_content", "reasoning"].iter().find_map(|name| message.present(name).and_then(text_of));
+    let bare = some_text(bare);
+    let has_bare = bare.is_some();
+    events.extend(bare.map(Event::Reasoning));
+    let details = message.present("reasoning_details").and_then(|value| elements(value.get()).ok());
+    for detail in details.unwrap_or_default() {
+        let is_anthropics = has_format(detail, "anthropic-claude-v1");
+        match reasoning_detail(detail) {
+            Some(Block::Reasoning { text, signature }) => {
+                if !has_bare && !text.is_empty() {
+                    events.push(Event::Reasoning(text));
+                }
+                events.extend(some_text(signature).filter(|_| is_anthropics).map(Event::ReasoningSignature));
+            }
+            Some(Block::RedactedReasoning { data }) if is_anthropics => events.push(Event::RedactedReasoning(data)),
+            Some(_) | None => {}
+        }
+    }
+}
+
+/// Whether a detail has that format, which is also the one of a detail that names none.
+fn has_format(detail: &RawValue, format: &str) -> bool {
+    let given = Members::parse(detail.get()).ok().and_then(|members| members.present("format").and_then(text_of));
+    given.is_none_or(|given| given == format)
+}
+
+#[cfg(test)]
+#[path = "reader_tests.rs"]
+mod tests;
