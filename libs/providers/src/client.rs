@@ -10,6 +10,7 @@ use reqwest::Response;
 use tokio::time::{Instant, timeout_at};
 
 use crate::connection::Connection;
+use crate::dialect::anthropic;
 use crate::dialect::openai::{
     self, ChatAnswer, EmbeddingsAnswer, SpliceRules, StreamOutcome, Vectors, own_embeddings_body,
 };
@@ -21,6 +22,7 @@ use crate::retry::Attempts;
 use crate::tap::Tap;
 
 const EMBEDDINGS_PATH: &str = "embeddings";
+const COUNT_TOKENS_PATH: &str = "messages/count_tokens";
 const JSON: &str = "application/json";
 /// How long a provider may take to close a stream after its `[DONE]`; a connection closed by then can be used again.
 const LINGER: Duration = Duration::from_millis(500);
@@ -50,6 +52,13 @@ pub struct EmbeddingsCall {
     pub body: Bytes,
     /// The model name the answer shows.
     pub public_model: String,
+}
+
+/// A call to count the tokens of a Messages request, made ready by [`crate::MessagesRequest::count_call`].
+#[derive(Clone, Debug)]
+pub struct CountCall {
+    pub(crate) body: Bytes,
+    pub(crate) headers: HeaderMap,
 }
 
 /// The answer to a chat call.
@@ -106,7 +115,7 @@ impl Providers {
         call: &EmbeddingsCall,
         attempts: &mut Attempts,
     ) -> Result<EmbeddingsAnswer, UpstreamError> {
-        let answer = self.post_json(connection, EMBEDDINGS_PATH, &call.body, attempts).await?;
+        let answer = self.post_json(connection, EMBEDDINGS_PATH, HeaderMap::new(), &call.body, attempts).await?;
         openai::read_embeddings_answer(&answer, &call.public_model, connection.credential_text())
     }
 
@@ -126,21 +135,36 @@ impl Providers {
         }
         let body = own_embeddings_body(&connection.model, inputs, dimensions)
             .map_err(|_| UpstreamError::BadAnswer("the request cannot be written"))?;
-        let answer = self.post_json(connection, EMBEDDINGS_PATH, &body, attempts).await?;
+        let answer = self.post_json(connection, EMBEDDINGS_PATH, HeaderMap::new(), &body, attempts).await?;
         openai::read_vectors(&answer, inputs.len(), connection.credential_text())
+    }
+
+    /// Has a provider of the Messages API count the tokens of a request.
+    ///
+    /// # Errors
+    /// See [`UpstreamError`].
+    pub async fn count_tokens(
+        &self,
+        connection: &Connection,
+        call: &CountCall,
+        attempts: &mut Attempts,
+    ) -> Result<u64, UpstreamError> {
+        let answer = self.post_json(connection, COUNT_TOKENS_PATH, call.headers.clone(), &call.body, attempts).await?;
+        anthropic::read_count(&answer)
     }
 
     async fn post_json(
         &self,
         connection: &Connection,
         path: &str,
+        headers: HeaderMap,
         body: &Bytes,
         attempts: &mut Attempts,
     ) -> Result<Bytes, UpstreamError> {
         let deadline = attempts.deadline();
         loop {
             attempts.begin();
-            let sent = match self.http.post(connection, path, JSON, HeaderMap::new(), body.clone(), deadline).await {
+            let sent = match self.http.post(connection, path, JSON, headers.clone(), body.clone(), deadline).await {
                 Ok(response) => self.accepted(connection, response, deadline).await,
                 Err(error) => Err(error),
             };

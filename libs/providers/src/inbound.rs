@@ -8,7 +8,8 @@ use http::HeaderMap;
 use serde_json::value::RawValue;
 
 use crate::client::ChatCall;
-use crate::dialect::openai::{ChatRequest, ContextPlacement, Feature, Outgoing, RequestError};
+use crate::dialect::anthropic::{self, MessagesRequest};
+use crate::dialect::openai::{self, ChatRequest, ContextPlacement, Feature, Outgoing, RequestError};
 use crate::dialect::{ClientDialect, UpstreamDialect};
 use crate::hub::Conversation;
 
@@ -17,6 +18,8 @@ use crate::hub::Conversation;
 pub enum Inbound<'a> {
     /// OpenAI's Chat Completions.
     Chat(ChatRequest<'a>),
+    /// Anthropic's Messages.
+    Messages(MessagesRequest<'a>),
 }
 
 impl<'a> Inbound<'a> {
@@ -27,6 +30,7 @@ impl<'a> Inbound<'a> {
     pub fn parse(dialect: ClientDialect, body: &'a [u8]) -> Result<Self, RequestError> {
         Ok(match dialect {
             ClientDialect::Chat => Self::Chat(ChatRequest::parse(body)?),
+            ClientDialect::Messages => Self::Messages(MessagesRequest::parse(body)?),
         })
     }
 
@@ -35,6 +39,7 @@ impl<'a> Inbound<'a> {
     pub fn dialect(&self) -> ClientDialect {
         match self {
             Self::Chat(_) => ClientDialect::Chat,
+            Self::Messages(_) => ClientDialect::Messages,
         }
     }
 
@@ -43,6 +48,7 @@ impl<'a> Inbound<'a> {
     pub fn model(&self) -> &str {
         match self {
             Self::Chat(request) => &request.model,
+            Self::Messages(request) => &request.model,
         }
     }
 
@@ -51,6 +57,7 @@ impl<'a> Inbound<'a> {
     pub fn is_streamed(&self) -> bool {
         match self {
             Self::Chat(request) => request.stream,
+            Self::Messages(request) => request.stream,
         }
     }
 
@@ -59,6 +66,7 @@ impl<'a> Inbound<'a> {
     pub fn answers(&self) -> u64 {
         match self {
             Self::Chat(request) => request.n,
+            Self::Messages(_) => 1,
         }
     }
 
@@ -67,6 +75,7 @@ impl<'a> Inbound<'a> {
     pub fn output_limit(&self) -> Option<u64> {
         match self {
             Self::Chat(request) => request.output_limit,
+            Self::Messages(request) => Some(request.max_tokens),
         }
     }
 
@@ -75,6 +84,7 @@ impl<'a> Inbound<'a> {
     pub fn user(&self) -> Option<&str> {
         match self {
             Self::Chat(request) => request.user.as_deref(),
+            Self::Messages(request) => request.user.as_deref(),
         }
     }
 
@@ -83,6 +93,7 @@ impl<'a> Inbound<'a> {
     pub fn metadata(&self) -> Option<&'a RawValue> {
         match self {
             Self::Chat(request) => request.metadata,
+            Self::Messages(request) => request.metadata,
         }
     }
 
@@ -91,6 +102,7 @@ impl<'a> Inbound<'a> {
     pub fn includes_context(&self) -> bool {
         match self {
             Self::Chat(request) => request.include_context,
+            Self::Messages(request) => request.include_context,
         }
     }
 
@@ -99,6 +111,7 @@ impl<'a> Inbound<'a> {
     pub fn last_user_text(&self) -> Option<Cow<'_, str>> {
         match self {
             Self::Chat(request) => request.last_user_text(),
+            Self::Messages(request) => request.last_user_text(),
         }
     }
 
@@ -107,6 +120,7 @@ impl<'a> Inbound<'a> {
     pub fn ends_with_tool_result(&self) -> bool {
         match self {
             Self::Chat(request) => request.ends_with_tool_result(),
+            Self::Messages(request) => request.ends_with_tool_result(),
         }
     }
 
@@ -115,6 +129,7 @@ impl<'a> Inbound<'a> {
     pub fn countable_texts(&self) -> Vec<Cow<'_, str>> {
         match self {
             Self::Chat(request) => request.countable_texts(),
+            Self::Messages(request) => request.countable_texts(),
         }
     }
 
@@ -125,6 +140,7 @@ impl<'a> Inbound<'a> {
     pub fn costly_features(&self, provider: ProviderType) -> Result<Vec<Feature>, RequestError> {
         match self {
             Self::Chat(request) => request.costly_features(provider),
+            Self::Messages(request) => Ok(request.costly_features(provider)),
         }
     }
 
@@ -136,11 +152,17 @@ impl<'a> Inbound<'a> {
         let upstream = UpstreamDialect::of(provider, self.dialect())?;
         Some(match (self, upstream) {
             (Self::Chat(request), UpstreamDialect::Chat) => Ok(request.call_to(provider, outgoing)),
+            (Self::Messages(request), UpstreamDialect::Messages) => Ok(request.call(outgoing)),
+            (_, UpstreamDialect::Chat) => self.translated(upstream, outgoing, |conversation, dropped| {
+                openai::body(conversation, provider, outgoing, dropped)
+            }),
+            (_, UpstreamDialect::Messages) => self.translated(upstream, outgoing, |conversation, dropped| {
+                anthropic::body(conversation, outgoing, dropped)
+            }),
         })
     }
 
     /// The call for a provider of another dialect. `write` makes the body, and lists what it has no place for.
-    #[allow(dead_code, reason = "the dialects that use it follow")]
     fn translated(
         &self,
         upstream: UpstreamDialect,
@@ -149,6 +171,7 @@ impl<'a> Inbound<'a> {
     ) -> Result<ChatCall, RequestError> {
         let (mut conversation, rules) = match self {
             Self::Chat(request) => (request.conversation()?, request.rules(outgoing)),
+            Self::Messages(request) => (request.conversation()?, request.rules(outgoing)),
         };
         let at_last_user = outgoing.placement == ContextPlacement::LastUser;
         conversation.ground(outgoing.project_prompt, outgoing.context, at_last_user);

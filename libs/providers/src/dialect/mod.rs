@@ -1,6 +1,5 @@
 //! One folder per dialect: requests in and out, answers in and out, streams, errors.
 
-#[allow(dead_code, unused_imports, unreachable_pub, reason = "the dialects that it is translated from and to follow")]
 pub(crate) mod anthropic;
 pub(crate) mod openai;
 
@@ -13,14 +12,18 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use crate::connection::Connection;
 use crate::error::UpstreamError;
 use crate::hub::{Finish, Reader, Told, Whole, Writer};
+use crate::sse::Scanner;
 use crate::tap::{Framing, Tap, Translated};
-use openai::{ChatAnswer, ChatForm, ChatWriter, SpliceRules, StreamTap};
+use anthropic::{MessageReader, MessageTap, MessageWriter};
+use openai::{ChatAnswer, ChatForm, ChatReader, ChatWriter, SpliceRules, StreamTap};
 
 /// The API a client asks for a chat by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientDialect {
     /// OpenAI's Chat Completions.
     Chat,
+    /// Anthropic's Messages.
+    Messages,
 }
 
 impl ClientDialect {
@@ -29,6 +32,7 @@ impl ClientDialect {
     pub fn failure(self, told: &Told<'_>) -> Bytes {
         match self {
             Self::Chat => openai::failure(told),
+            Self::Messages => anthropic::failure(told),
         }
     }
 
@@ -43,18 +47,17 @@ impl ClientDialect {
                 usage: !rules.strip_usage,
                 functions: rules.functions,
             })),
+            Self::Messages => Box::new(MessageWriter::new(rules.public_model.clone())),
         }
     }
 
     /// A stream of another dialect on its way to such a client.
-    #[allow(dead_code, reason = "the dialects that use it follow")]
     pub(crate) fn translated_tap(self, framing: Framing, reader: Box<dyn Reader>, rules: SpliceRules) -> Box<dyn Tap> {
         let writer = self.writer(&rules);
         Box::new(Translated::new(framing, reader, writer, rules.bound, rules.member))
     }
 
     /// A whole answer of another dialect, as such a client gets it.
-    #[allow(dead_code, reason = "the dialects that use it follow")]
     pub(crate) fn translated_answer(self, mut whole: Whole, rules: &SpliceRules) -> ChatAnswer {
         let counted_output = rules.bound.map(|bound| whole.bound(&bound));
         ChatAnswer {
@@ -73,6 +76,8 @@ impl ClientDialect {
 pub(crate) enum UpstreamDialect {
     /// OpenAI's Chat Completions.
     Chat,
+    /// Anthropic's Messages.
+    Messages,
 }
 
 impl UpstreamDialect {
@@ -88,9 +93,10 @@ impl UpstreamDialect {
                 | ProviderType::XAi
                 | ProviderType::OpenRouter
                 | ProviderType::CustomOpenAi,
-                ClientDialect::Chat,
+                ClientDialect::Chat | ClientDialect::Messages,
             ) => Some(Self::Chat),
-            (ProviderType::Anthropic | ProviderType::Gemini | ProviderType::Ollama, _) => None,
+            (ProviderType::Anthropic, ClientDialect::Chat | ClientDialect::Messages) => Some(Self::Messages),
+            (ProviderType::Gemini | ProviderType::Ollama, _) => None,
             (ProviderType::CohereRerank | ProviderType::VoyageRerank, _) => None,
         }
     }
@@ -99,13 +105,18 @@ impl UpstreamDialect {
     pub(crate) fn path(self) -> String {
         match self {
             Self::Chat => "chat/completions".to_owned(),
+            Self::Messages => "messages".to_owned(),
         }
     }
 
     /// A stream on its way to a client.
     pub(crate) fn tap(self, client: ClientDialect, rules: SpliceRules, credential: Option<Secret>) -> Box<dyn Tap> {
+        let events = || Framing::Events(Scanner::default());
         match (client, self) {
             (ClientDialect::Chat, Self::Chat) => Box::new(StreamTap::new(rules, credential)),
+            (ClientDialect::Messages, Self::Messages) => Box::new(MessageTap::new(rules, credential)),
+            (_, Self::Chat) => client.translated_tap(events(), Box::new(ChatReader::new(credential)), rules),
+            (_, Self::Messages) => client.translated_tap(events(), Box::new(MessageReader::new(credential)), rules),
         }
     }
 
@@ -119,6 +130,9 @@ impl UpstreamDialect {
     ) -> Result<ChatAnswer, UpstreamError> {
         match (client, self) {
             (ClientDialect::Chat, Self::Chat) => openai::read_chat_answer(body, rules, credential),
+            (ClientDialect::Messages, Self::Messages) => anthropic::read_answer(body, rules, credential),
+            (_, Self::Chat) => Ok(client.translated_answer(openai::read_whole(body, credential)?, rules)),
+            (_, Self::Messages) => Ok(client.translated_answer(anthropic::read_whole(body, credential)?, rules)),
         }
     }
 }

@@ -2,7 +2,6 @@
 //! the client's stream is at an event boundary, where comments and events of ours may be written.
 
 mod lines;
-#[allow(dead_code, reason = "the dialects that use it follow")]
 mod translated;
 
 use std::fmt;
@@ -14,7 +13,6 @@ use crate::error::UpstreamError;
 use crate::hub::Told;
 
 pub(crate) use lines::Lines;
-#[allow(unused_imports, reason = "the dialects that use it follow")]
 pub(crate) use translated::{Framing, Translated};
 
 /// One stream, whichever dialects it goes between.

@@ -4,7 +4,9 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::request::{Block, Message, MessagesRequest, Said};
-use crate::dialect::openai::{ContextPlacement, Outgoing};
+use crate::client::{ChatCall, CountCall};
+use crate::dialect::openai::{ContextPlacement, Outgoing, SpliceRules};
+use crate::dialect::{ClientDialect, UpstreamDialect};
 use crate::json::{Members, Splices, literal, span};
 
 /// The least that the API takes for a budget of thoughts, which must lie below `max_tokens`.
@@ -12,20 +14,41 @@ const LEAST_BUDGET: u64 = 1024;
 const BETA: HeaderName = HeaderName::from_static("anthropic-beta");
 
 impl MessagesRequest<'_> {
-    /// The body for a connection of the same dialect. All that the client sent stays as it was, byte for byte, but for:
-    /// the value of `model`; `ragmux`, which is removed; bounds above one that must be kept; and the texts put into
+    /// The call for a connection of the same dialect. All of the client's body stays as it was sent, byte for byte, but
+    /// for: the value of `model`; `ragmux`, which is removed; bounds above one that must be kept; and the texts put into
     /// `system` or into what the user said last.
-    pub(crate) fn body(&self, outgoing: &Outgoing<'_>) -> Bytes {
+    pub(crate) fn call(&self, outgoing: &Outgoing<'_>) -> ChatCall {
         let mut splices = self.model_and_texts(outgoing);
         if let Some(bound) = outgoing.output_bound {
             self.bound_output(bound.tokens.max(1), &mut splices);
         }
-        Bytes::from(splices.apply(self.text.as_bytes()))
+        ChatCall {
+            body: Bytes::from(splices.apply(self.text.as_bytes())),
+            stream: self.stream,
+            rules: self.rules(outgoing),
+            dropped: Vec::new(),
+            client: ClientDialect::Messages,
+            upstream: UpstreamDialect::Messages,
+            headers: beta_headers(outgoing),
+        }
     }
 
-    /// The body by which a provider of the same dialect counts the tokens of the request.
-    pub(crate) fn count_body(&self, outgoing: &Outgoing<'_>) -> Bytes {
-        Bytes::from(self.model_and_texts(outgoing).apply(self.text.as_bytes()))
+    /// How the answer is changed on its way back, whoever gives it.
+    pub(crate) fn rules(&self, outgoing: &Outgoing<'_>) -> SpliceRules {
+        SpliceRules {
+            public_model: outgoing.public_model.to_owned(),
+            strip_usage: false,
+            functions: false,
+            bound: outgoing.output_bound,
+            member: outgoing.member.filter(|_| self.stream).map(|(name, value)| (name, value.to_owned())),
+        }
+    }
+
+    /// What a provider of the same dialect is asked to count the tokens of the request by.
+    #[must_use]
+    pub fn count_call(&self, outgoing: &Outgoing<'_>) -> CountCall {
+        let body = self.model_and_texts(outgoing).apply(self.text.as_bytes());
+        CountCall { body: Bytes::from(body), headers: beta_headers(outgoing) }
     }
 
     fn model_and_texts(&self, outgoing: &Outgoing<'_>) -> Splices {
@@ -129,7 +152,7 @@ impl MessagesRequest<'_> {
 }
 
 /// The headers of the dialect that a client may set.
-pub(crate) fn beta_headers(outgoing: &Outgoing<'_>) -> HeaderMap {
+fn beta_headers(outgoing: &Outgoing<'_>) -> HeaderMap {
     let value = outgoing.anthropic_beta.and_then(|beta| HeaderValue::from_str(beta).ok());
     value.map(|value| (BETA, value)).into_iter().collect()
 }

@@ -19,9 +19,9 @@ const BOTH: Outgoing<'static> = Outgoing { context: Some("CTX \"1\""), project_p
 const AT_USER: Outgoing<'static> = Outgoing { placement: ContextPlacement::LastUser, ..BOTH };
 
 fn sent(body: &str, outgoing: &Outgoing<'_>) -> String {
-    let body = MessagesRequest::parse(body.as_bytes()).unwrap().body(outgoing);
-    serde_json::from_slice::<Value>(&body).unwrap();
-    String::from_utf8(body.to_vec()).unwrap()
+    let call = MessagesRequest::parse(body.as_bytes()).unwrap().call(outgoing);
+    serde_json::from_slice::<Value>(&call.body).unwrap();
+    String::from_utf8(call.body.to_vec()).unwrap()
 }
 
 fn system(system: &str, outgoing: &Outgoing<'_>) -> Value {
@@ -115,7 +115,7 @@ fn headers_of_the_dialect_and_counts_go_along() {
     let count =
         MessagesRequest::parse_count(br#"{"model":"asked","messages":[{"role":"user","content":"a"}]}"#).unwrap();
     assert_eq!(
-        count.count_body(&BOTH),
+        count.count_call(&BOTH).body,
         r#"{"system":"CTX \"1\"\n\nRULES","model":"real","messages":[{"role":"user","content":"a"}]}"#
     );
 }

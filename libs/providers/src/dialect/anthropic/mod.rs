@@ -16,7 +16,6 @@ mod usage;
 mod writer;
 
 pub(crate) use answer::{read_answer, read_count};
-pub(crate) use assemble::beta_headers;
 pub(crate) use error::failure;
 pub use error::messages_error_type;
 pub(crate) use outgoing::body;

@@ -4,23 +4,18 @@ mod answer;
 mod assemble;
 mod bound;
 mod chunk;
-#[allow(dead_code, reason = "the dialects that use it follow")]
 mod conversation;
 mod embeddings;
 mod error;
 mod features;
-#[allow(dead_code, reason = "the dialects that use it follow")]
 mod outgoing;
-#[allow(dead_code, reason = "the dialects that use it follow")]
 mod quirks;
-#[allow(dead_code, reason = "the dialects that use it follow")]
 mod reader;
 mod request;
 mod stream;
 mod strict;
 mod texts;
 mod truncate;
-#[allow(dead_code, reason = "the dialects that use it follow")]
 mod turns;
 mod writer;
 
@@ -42,9 +37,7 @@ pub(crate) use answer::{read_chat_answer, read_embeddings_answer, read_vectors};
 pub(crate) use bound::Meter;
 pub(crate) use embeddings::own_embeddings_body;
 pub(crate) use error::{in_body, of_status, refusal};
-#[allow(unused_imports, reason = "the dialects that use it follow")]
 pub(crate) use outgoing::body;
-#[allow(unused_imports, reason = "the dialects that use it follow")]
 pub(crate) use reader::{ChatReader, read_whole};
 pub(crate) use stream::StreamTap;
 pub(crate) use strict::{read_known, strict};
