@@ -115,7 +115,10 @@ fn sign(error: &UpstreamError) -> Sign {
         UpstreamError::RateLimited { .. } => Sign::Throttled,
         UpstreamError::Auth { .. } | UpstreamError::Rejected { .. } | UpstreamError::TooLarge { .. } => Sign::Answered,
         // The address is configuration, and an answer that cannot be used may have been asked for so.
-        UpstreamError::Refused(_) | UpstreamError::BadAnswer(_) => Sign::None,
+        UpstreamError::Refused(_)
+        | UpstreamError::BadAnswer(_)
+        | UpstreamError::Unfit(_)
+        | UpstreamError::LeftAlone { .. } => Sign::None,
     }
 }
 

@@ -9,6 +9,7 @@ use http::header::CONTENT_TYPE;
 use reqwest::Response;
 use tokio::time::{Instant, timeout_at};
 
+use crate::breaker::Breakers;
 use crate::connection::Connection;
 use crate::dialect::anthropic;
 use crate::dialect::openai::{
@@ -18,6 +19,7 @@ use crate::dialect::{ClientDialect, UpstreamDialect, refusal};
 use crate::error::{UpstreamError, Waited};
 use crate::http::{ClientError, HttpClient, HttpOptions, is_encoded};
 use crate::hub::Told;
+use crate::journey::{Journey, Stop};
 use crate::retry::Attempts;
 use crate::tap::Tap;
 
@@ -70,10 +72,20 @@ pub enum Answer {
     Stream(Box<ChatStream>),
 }
 
-/// Calls providers. Cheap to clone; all clones share one pool of connections.
+/// A place a chat call may go.
+#[derive(Clone, Debug)]
+pub struct Destination {
+    /// How it is reached.
+    pub connection: Arc<Connection>,
+    /// Groups are tried in the order in which they stand.
+    pub group: i16,
+}
+
+/// Calls providers. Cheap to clone; all clones share one pool of connections and the connections' breakers.
 #[derive(Clone, Debug)]
 pub struct Providers {
     http: Arc<HttpClient>,
+    breakers: Breakers,
 }
 
 impl Providers {
@@ -82,25 +94,38 @@ impl Providers {
     /// # Errors
     /// The TLS or HTTP settings were refused.
     pub fn new(options: HttpOptions) -> Result<Self, ClientError> {
-        Ok(Self { http: Arc::new(HttpClient::new(options)?) })
+        Ok(Self { http: Arc::new(HttpClient::new(options)?), breakers: Breakers::new() })
     }
 
-    /// Sends a chat call and waits until its status and, for a stream, its first event are known. Until then the call
-    /// is retried as `attempts` allows; dropping the future cancels it.
+    /// What is known of how connections fail.
+    #[must_use]
+    pub fn breakers(&self) -> &Breakers {
+        &self.breakers
+    }
+
+    /// Sends a chat call and waits until its status and, for a stream, its first event are known. Until then it is tried
+    /// at one destination after the other as `attempts` allows; `call` makes it ready for the one at a place, as often as
+    /// it is asked to. Dropping the future cancels the call.
     ///
     /// # Errors
     /// See [`UpstreamError`]. Nothing was delivered, so [`UpstreamError::charge`] says what is charged.
     pub async fn chat(
         &self,
-        connection: &Connection,
-        call: &ChatCall,
+        destinations: &[Destination],
+        call: &mut (dyn FnMut(usize) -> Result<ChatCall, UpstreamError> + Send),
         attempts: &mut Attempts,
     ) -> Result<Answer, UpstreamError> {
+        let stops = destinations.iter().map(|to| Stop { group: to.group, connection: to.connection.id }).collect();
+        let mut journey = Journey::new(stops, &self.breakers, attempts);
         loop {
-            attempts.begin();
-            match self.chat_once(connection, call, attempts.deadline()).await {
-                Ok(answer) => return Ok(answer),
-                Err(error) => attempts.back_off(error).await?,
+            let leg = journey.next().await?;
+            let result = match (destinations.get(leg.at), call(leg.at)) {
+                (Some(to), Ok(call)) => self.chat_once(&to.connection, &call, journey.deadline()).await,
+                (None, _) => return Err(UpstreamError::LeftAlone { retry_after: None }),
+                (_, Err(error)) => Err(error),
+            };
+            if let Some(answer) = journey.ended(leg, result)? {
+                return Ok(answer);
             }
         }
     }
@@ -161,16 +186,17 @@ impl Providers {
         body: &Bytes,
         attempts: &mut Attempts,
     ) -> Result<Bytes, UpstreamError> {
-        let deadline = attempts.deadline();
+        let stop = Stop { group: 0, connection: connection.id };
+        let mut journey = Journey::new(vec![stop], &self.breakers, attempts);
         loop {
-            attempts.begin();
+            let leg = journey.next().await?;
+            let deadline = journey.deadline();
             let sent = match self.http.post(connection, path, JSON, headers.clone(), body.clone(), deadline).await {
                 Ok(response) => self.accepted(connection, response, deadline).await,
                 Err(error) => Err(error),
             };
-            match sent {
-                Ok(response) => return self.http.read_answer(response, deadline).await,
-                Err(error) => attempts.back_off(error).await?,
+            if let Some(response) = journey.ended(leg, sent)? {
+                return self.http.read_answer(response, deadline).await;
             }
         }
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use domain::Kind;
 
+use crate::dialect::openai::RequestError;
 use crate::ssrf::AddressRefused;
 
 /// What a call that failed **before its first byte** is charged. A stream that fails later is charged by its
@@ -46,6 +47,15 @@ pub enum UpstreamError {
     /// The base URL leads to an address that may not be called. Nothing was sent.
     #[error("the connection leads to an address that is not allowed")]
     Refused(#[source] AddressRefused),
+    /// The request has no form that the provider would understand. Nothing was sent.
+    #[error("the request cannot be put to this model: {0}")]
+    Unfit(RequestError),
+    /// Every connection the call could go to has failed again and again, and is left alone for a while. Nothing was sent.
+    #[error("the provider has failed repeatedly and is left alone for a while")]
+    LeftAlone {
+        /// When the first of them is tried again.
+        retry_after: Option<Duration>,
+    },
     /// No connection came about (look-up, TCP, TLS). Nothing was sent.
     #[error("the provider cannot be reached")]
     Connect(#[source] reqwest::Error),
@@ -106,11 +116,12 @@ impl UpstreamError {
     #[must_use]
     pub fn status(&self) -> u16 {
         match self {
+            Self::Unfit(_) => 400,
             Self::Timeout(_) => 504,
             Self::RateLimited { .. } => 429,
             Self::Rejected { status, .. } => *status,
             Self::Failed { status: 504, .. } => 504,
-            Self::Failed { status: 503 | 529, .. } => 503,
+            Self::Failed { status: 503 | 529, .. } | Self::LeftAlone { .. } => 503,
             Self::Refused(_)
             | Self::Connect(_)
             | Self::Lost(_)
@@ -128,7 +139,7 @@ impl UpstreamError {
         match self {
             Self::Timeout(_) => Kind::Timeout,
             Self::RateLimited { .. } => Kind::Limited,
-            Self::Rejected { .. } => Kind::Invalid,
+            Self::Rejected { .. } | Self::Unfit(_) => Kind::Invalid,
             _ => Kind::Unavailable,
         }
     }
@@ -140,6 +151,7 @@ impl UpstreamError {
             Self::Rejected { words, .. } | Self::RateLimited { words, .. } => {
                 words.error_type.as_deref().unwrap_or("upstream_error")
             }
+            Self::Unfit(_) => "invalid_request_error",
             _ => "upstream_error",
         }
     }
@@ -150,6 +162,8 @@ impl UpstreamError {
         match self {
             Self::Rejected { words, .. } | Self::RateLimited { words, .. } => words.code.as_deref(),
             Self::Refused(_) => Some("upstream_refused"),
+            Self::Unfit(_) => None,
+            Self::LeftAlone { .. } => Some("upstream_circuit_open"),
             Self::Connect(_) | Self::Lost(_) => Some("upstream_unreachable"),
             Self::Timeout(_) => Some("upstream_timeout"),
             Self::Auth { .. } => Some("upstream_auth"),
@@ -165,6 +179,7 @@ impl UpstreamError {
     pub fn param(&self) -> Option<&str> {
         match self {
             Self::Rejected { words, .. } => words.param.as_deref(),
+            Self::Unfit(error) => error.param(),
             _ => None,
         }
     }
@@ -186,7 +201,9 @@ impl UpstreamError {
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::RateLimited { retry_after, .. } | Self::Failed { retry_after, .. } => *retry_after,
+            Self::RateLimited { retry_after, .. }
+            | Self::Failed { retry_after, .. }
+            | Self::LeftAlone { retry_after } => *retry_after,
             _ => None,
         }
     }
@@ -198,6 +215,27 @@ impl UpstreamError {
             Self::Rejected { status: 408, .. } => Charge::Nothing,
             Self::Rejected { .. } => Charge::Request,
             _ => Charge::Nothing,
+        }
+    }
+
+    /// Whether the failure is the destination's and not the request's, so that another one may do better. A request that
+    /// was sent and not answered is neither: the provider may be working on it.
+    #[must_use]
+    pub fn is_of_destination(&self) -> bool {
+        match self {
+            Self::Refused(_)
+            | Self::Connect(_)
+            | Self::Auth { .. }
+            | Self::RateLimited { .. }
+            | Self::Failed { .. }
+            | Self::Unfit(_) => true,
+            Self::Rejected { status, .. } => *status == 408,
+            Self::LeftAlone { .. }
+            | Self::Lost(_)
+            | Self::Timeout(_)
+            | Self::BadAnswer(_)
+            | Self::Truncated
+            | Self::TooLarge { .. } => false,
         }
     }
 

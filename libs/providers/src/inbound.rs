@@ -11,6 +11,7 @@ use crate::client::ChatCall;
 use crate::dialect::anthropic::{self, MessagesRequest};
 use crate::dialect::openai::{self, ChatRequest, ContextPlacement, Feature, Outgoing, RequestError};
 use crate::dialect::{ClientDialect, UpstreamDialect};
+use crate::error::UpstreamError;
 use crate::hub::Conversation;
 
 /// A request that is read and can be made ready for any provider.
@@ -144,13 +145,14 @@ impl<'a> Inbound<'a> {
         }
     }
 
-    /// The call for a provider; `None` for one without models that chat.
+    /// The call for a provider.
     ///
     /// # Errors
-    /// [`RequestError`] where the request has no form that the provider would understand.
-    pub fn call(&self, provider: ProviderType, outgoing: &Outgoing<'_>) -> Option<Result<ChatCall, RequestError>> {
-        let upstream = UpstreamDialect::of(provider, self.dialect())?;
-        Some(match (self, upstream) {
+    /// [`UpstreamError::Unfit`] where the request has no form that the provider would understand.
+    pub fn call(&self, provider: ProviderType, outgoing: &Outgoing<'_>) -> Result<ChatCall, UpstreamError> {
+        let none = || RequestError::Invalid { field: "model".to_owned(), must: "the name of a model that chats" };
+        let upstream = UpstreamDialect::of(provider, self.dialect()).ok_or_else(|| UpstreamError::Unfit(none()))?;
+        match (self, upstream) {
             (Self::Chat(request), UpstreamDialect::Chat) => Ok(request.call_to(provider, outgoing)),
             (Self::Messages(request), UpstreamDialect::Messages) => Ok(request.call(outgoing)),
             (_, UpstreamDialect::Chat) => self.translated(upstream, outgoing, |conversation, dropped| {
@@ -159,7 +161,7 @@ impl<'a> Inbound<'a> {
             (_, UpstreamDialect::Messages) => self.translated(upstream, outgoing, |conversation, dropped| {
                 anthropic::body(conversation, outgoing, dropped)
             }),
-        })
+        }
     }
 
     /// The call for a provider of another dialect. `write` makes the body, and lists what it has no place for.
@@ -168,15 +170,15 @@ impl<'a> Inbound<'a> {
         upstream: UpstreamDialect,
         outgoing: &Outgoing<'_>,
         write: impl FnOnce(&Conversation<'_>, &mut Vec<String>) -> Result<Vec<u8>, RequestError>,
-    ) -> Result<ChatCall, RequestError> {
+    ) -> Result<ChatCall, UpstreamError> {
         let (mut conversation, rules) = match self {
-            Self::Chat(request) => (request.conversation()?, request.rules(outgoing)),
-            Self::Messages(request) => (request.conversation()?, request.rules(outgoing)),
+            Self::Chat(request) => (request.conversation().map_err(UpstreamError::Unfit)?, request.rules(outgoing)),
+            Self::Messages(request) => (request.conversation().map_err(UpstreamError::Unfit)?, request.rules(outgoing)),
         };
         let at_last_user = outgoing.placement == ContextPlacement::LastUser;
         conversation.ground(outgoing.project_prompt, outgoing.context, at_last_user);
         let mut dropped = Vec::new();
-        let body = write(&conversation, &mut dropped)?;
+        let body = write(&conversation, &mut dropped).map_err(UpstreamError::Unfit)?;
         dropped.splice(..0, conversation.dropped.iter().map(|path| path.clone().into_owned()));
         Ok(ChatCall {
             body: Bytes::from(body),

@@ -19,6 +19,7 @@ mod http;
 mod hub;
 mod images;
 mod inbound;
+mod journey;
 mod json;
 mod names;
 mod retry;
@@ -31,7 +32,7 @@ mod test_server;
 mod usage;
 
 pub use breaker::{BreakerState, Breakers, Pass};
-pub use client::{Answer, ChatCall, ChatStream, CountCall, EmbeddingsCall, Providers};
+pub use client::{Answer, ChatCall, ChatStream, CountCall, Destination, EmbeddingsCall, Providers};
 pub use connection::{BaseUrlError, Connection, validate_base_url};
 pub use dialect::ClientDialect;
 pub use dialect::anthropic::{MessagesRequest, messages_error_type};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rand::RngExt;
 use tokio::time::Instant;
 
-use crate::error::UpstreamError;
+use crate::error::{UpstreamError, Waited};
 
 /// The most times one request is sent, retries and fallbacks together.
 pub const MAX_ATTEMPTS: u32 = 3;
@@ -19,13 +19,21 @@ const MAX_DELAY: Duration = Duration::from_secs(8);
 pub struct Attempts {
     deadline: Instant,
     made: u32,
+    last: Option<usize>,
+    replays_timeouts: bool,
 }
 
 impl Attempts {
     /// No attempt made yet; none may begin or last past `deadline`.
     #[must_use]
     pub fn until(deadline: Instant) -> Self {
-        Self { deadline, made: 0 }
+        Self { deadline, made: 0, last: None, replays_timeouts: false }
+    }
+
+    /// Whether a request that was sent and not answered may be sent again, though the provider may be working on it.
+    #[must_use]
+    pub fn replaying_timeouts(self, replays_timeouts: bool) -> Self {
+        Self { replays_timeouts, ..self }
     }
 
     /// How many were made.
@@ -34,33 +42,46 @@ impl Attempts {
         self.made
     }
 
+    /// Where the last one went, as its place among the destinations.
+    #[must_use]
+    pub fn last(&self) -> Option<usize> {
+        self.last
+    }
+
     /// When the request must be over.
     #[must_use]
     pub fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    pub(crate) fn begin(&mut self) {
+    pub(crate) fn begin(&mut self, at: usize) {
         self.made += 1;
+        self.last = Some(at);
     }
 
-    /// Waits until the next attempt is due, or gives the error back when there is to be none: it is of a kind that is
-    /// not retried, three were made, or the wait would pass the deadline. A provider that asks for more than 8 seconds
-    /// is not waited for: the client hears of it at once and knows better what its time is worth.
-    pub(crate) async fn back_off(&self, error: UpstreamError) -> Result<(), UpstreamError> {
-        let Some(delay) = self.next_delay(&error, rand::rng().random_range(0.0..1.0)) else { return Err(error) };
-        tracing::debug!(
-            attempt = self.made,
-            delay_ms = delay.as_millis() as u64,
-            status = error.status(),
-            "an upstream call failed and is tried again"
-        );
-        tokio::time::sleep(delay).await;
-        Ok(())
+    /// Nothing was sent after all.
+    pub(crate) fn take_back(&mut self) {
+        self.made = self.made.saturating_sub(1);
+    }
+
+    /// How long to wait before the same destination is tried again; none when it is not to be: the error is of a kind
+    /// that is not retried, three attempts were made, or the wait would pass the deadline. A provider that asks for more
+    /// than 8 seconds is not waited for: the client hears of it at once and knows better what its time is worth.
+    pub(crate) fn delay_after(&self, error: &UpstreamError) -> Option<Duration> {
+        self.next_delay(error, rand::rng().random_range(0.0..1.0))
+    }
+
+    /// Whether another destination may be asked after an error.
+    pub(crate) fn may_go_elsewhere(&self, error: &UpstreamError) -> bool {
+        error.is_of_destination() || self.is_replayed(error)
+    }
+
+    fn is_replayed(&self, error: &UpstreamError) -> bool {
+        self.replays_timeouts && matches!(error, UpstreamError::Timeout(Waited::Headers) | UpstreamError::Lost(_))
     }
 
     fn next_delay(&self, error: &UpstreamError, jitter: f64) -> Option<Duration> {
-        if self.made >= MAX_ATTEMPTS || !error.is_retryable() {
+        if self.made >= MAX_ATTEMPTS || !(error.is_retryable() || self.is_replayed(error)) {
             return None;
         }
         let full = FIRST_DELAY.saturating_mul(1_u32.checked_shl(self.made.saturating_sub(1)).unwrap_or(u32::MAX));
@@ -85,7 +106,7 @@ mod tests {
     }
 
     fn after(made: u32, left: Duration) -> Attempts {
-        Attempts { deadline: Instant::now() + left, made }
+        Attempts { made, ..Attempts::until(Instant::now() + left) }
     }
 
     #[tokio::test(start_paused = true)]
@@ -107,7 +128,7 @@ mod tests {
     async fn attempts_end_with_the_third_and_with_the_deadline() {
         assert_eq!(after(3, Duration::from_secs(60)).next_delay(&unavailable(None), 0.5), None);
         assert_eq!(after(1, Duration::from_millis(200)).next_delay(&unavailable(None), 1.0), None);
-        assert!(after(1, Duration::from_secs(60)).back_off(UpstreamError::Truncated).await.is_err());
-        assert!(after(1, Duration::from_secs(60)).back_off(unavailable(None)).await.is_ok());
+        assert_eq!(after(1, Duration::from_secs(60)).next_delay(&UpstreamError::Truncated, 0.5), None);
+        assert!(after(1, Duration::from_secs(60)).next_delay(&unavailable(None), 0.5).is_some());
     }
 }

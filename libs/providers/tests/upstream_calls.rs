@@ -11,12 +11,13 @@
 mod wire;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use ragmux_providers::{
-    Answer, Attempts, ChatCall, ChatRequest, ChatStream, EmbeddingsRequest, HttpOptions, Outgoing, Providers,
-    UpstreamError, Waited,
+    Answer, Attempts, ChatCall, ChatRequest, ChatStream, Connection, Destination, EmbeddingsRequest, HttpOptions,
+    Outgoing, Providers, UpstreamError, Waited,
 };
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 use tokio::io::AsyncReadExt;
@@ -41,14 +42,25 @@ fn attempts() -> Attempts {
     Attempts::until(Instant::now() + DEADLINE)
 }
 
+/// Sends a call to the only place it may go.
+async fn chat(
+    providers: &Providers,
+    connection: &Connection,
+    call: &ChatCall,
+    attempts: &mut Attempts,
+) -> Result<Answer, UpstreamError> {
+    let only = [Destination { connection: Arc::new(connection.clone()), group: 0 }];
+    providers.chat(&only, &mut |_| Ok(call.clone()), attempts).await
+}
+
 async fn fails(wire: &Wire, providers: &Providers, stream: bool) -> (UpstreamError, u32) {
     let mut attempts = attempts();
-    let error = providers.chat(&wire.connection(), &call(stream), &mut attempts).await.unwrap_err();
+    let error = chat(providers, &wire.connection(), &call(stream), &mut attempts).await.unwrap_err();
     (error, attempts.made())
 }
 
 async fn stream(wire: &Wire, providers: &Providers) -> ChatStream {
-    match providers.chat(&wire.connection(), &call(true), &mut attempts()).await.unwrap() {
+    match chat(providers, &wire.connection(), &call(true), &mut attempts()).await.unwrap() {
         Answer::Stream(stream) => *stream,
         Answer::Json(_) => panic!("not a stream"),
     }
@@ -69,7 +81,7 @@ async fn rest(stream: &mut ChatStream) -> (String, Result<(), UpstreamError>) {
 async fn a_whole_answer_comes_back_under_the_public_name() {
     let wire = Wire::start(vec![answer("200 OK", "", CHAT_ANSWER)]).await;
     let mut attempts = attempts();
-    let got = providers().chat(&wire.connection(), &call(false), &mut attempts).await.unwrap();
+    let got = chat(&providers(), &wire.connection(), &call(false), &mut attempts).await.unwrap();
     let Answer::Json(got) = got else { panic!("a stream") };
     assert_eq!(got.body, CHAT_ANSWER.replace("real", "asked"));
     assert_eq!(got.usage.unwrap().prompt_tokens, 5);
@@ -98,7 +110,7 @@ async fn a_stream_is_passed_on_event_by_event_however_the_network_cuts_it() {
     let providers = providers();
     let connection = wire.connection();
     let (call, mut attempts) = (call(true), attempts());
-    let chat = providers.chat(&connection, &call, &mut attempts);
+    let chat = chat(&providers, &connection, &call, &mut attempts);
     tokio::pin!(chat);
     while wire.requests().is_empty() {
         assert!(timeout(Duration::from_millis(5), &mut chat).await.is_err(), "half an event was taken for one");
@@ -214,7 +226,7 @@ async fn a_busy_provider_is_asked_again_three_times_at_most() {
     let wire = Wire::start(vec![busy(), answer("200 OK", "", CHAT_ANSWER), busy(), busy(), busy()]).await;
     let providers = providers();
     let mut twice = attempts();
-    providers.chat(&wire.connection(), &call(false), &mut twice).await.unwrap();
+    chat(&providers, &wire.connection(), &call(false), &mut twice).await.unwrap();
     assert_eq!(twice.made(), 2);
     let (error, made) = fails(&wire, &providers, false).await;
     assert_eq!((error.status(), error.message(), made), (503, "busy".to_owned(), 3));
@@ -251,7 +263,7 @@ async fn a_port_nobody_listens_on_is_tried_three_times() {
     let connection = wire.connection();
     drop(wire);
     let mut attempts = attempts();
-    let error = providers().chat(&connection, &call(false), &mut attempts).await.unwrap_err();
+    let error = chat(&providers(), &connection, &call(false), &mut attempts).await.unwrap_err();
     assert!(matches!(error, UpstreamError::Connect(_)), "{error:?}");
     assert_eq!((error.status(), attempts.made()), (502, 3));
     assert_eq!(error.message(), "the provider cannot be reached", "the client learns no address");
@@ -263,7 +275,7 @@ async fn private_addresses_are_not_called_unless_the_installation_says_so() {
     let closed = Providers::new(HttpOptions::default()).unwrap();
     for host in ["127.0.0.1", "localhost", "[::1]"] {
         let connection = connection_to(&format!("http://{host}:{}/v1", wire.port));
-        let error = closed.chat(&connection, &call(false), &mut attempts()).await.unwrap_err();
+        let error = chat(&closed, &connection, &call(false), &mut attempts()).await.unwrap_err();
         assert!(matches!(error, UpstreamError::Refused(_)), "{host}: {error:?}");
         assert_eq!(error.status(), 502);
     }
@@ -292,7 +304,7 @@ async fn every_wait_has_an_end_and_is_not_started_over() {
     assert_eq!((error.status(), made), (504, 1));
 
     let mut attempts = Attempts::until(Instant::now() + short);
-    let error = providers().chat(&wire.connection(), &call(false), &mut attempts).await.unwrap_err();
+    let error = chat(&providers(), &wire.connection(), &call(false), &mut attempts).await.unwrap_err();
     assert!(matches!(error, UpstreamError::Timeout(Waited::Total)), "{error:?}");
 
     let idle = Providers::new(HttpOptions { idle_timeout: short, ..options() }).unwrap();
@@ -330,7 +342,7 @@ async fn dropping_a_stream_or_a_waiting_call_cancels_it_at_the_provider() {
     let connection = wire.connection();
     let (call, mut attempts) = (call(false), attempts());
     {
-        let waiting = providers.chat(&connection, &call, &mut attempts);
+        let waiting = chat(&providers, &connection, &call, &mut attempts);
         tokio::pin!(waiting);
         while wire.requests().len() < 2 {
             assert!(timeout(Duration::from_millis(5), &mut waiting).await.is_err());
@@ -383,7 +395,7 @@ async fn calls_can_be_served_by_tasks_that_move_between_threads() {
         let body = Bytes::from_static(br#"{"stream":true,"messages":[{"role":"user","content":"q"}]}"#);
         let request = ChatRequest::parse(&body).unwrap();
         let call = request.call(&Outgoing { model: &connection.model, public_model: "asked", ..Outgoing::default() });
-        let answer = providers.chat(&connection, &call, &mut attempts()).await.unwrap();
+        let answer = chat(&providers, &connection, &call, &mut attempts()).await.unwrap();
         let Answer::Stream(mut stream) = answer else { panic!("not a stream") };
         assert_eq!(request.messages.len(), 1);
         rest(&mut stream).await.1
@@ -412,7 +424,7 @@ async fn a_connection_that_does_not_come_about_is_given_up_after_15_seconds() {
     let (begun, providers) = (Instant::now(), providers());
     let mut attempts = Attempts::until(begun + limit + Duration::from_millis(100));
     // Nothing else happens, so the clock of the test goes from one deadline to the next.
-    let error = providers.chat(&connection, &call(true), &mut attempts).await.unwrap_err();
+    let error = chat(&providers, &connection, &call(true), &mut attempts).await.unwrap_err();
     assert!(matches!(error, UpstreamError::Connect(_)), "{error:?}");
     assert_eq!((begun.elapsed().as_secs(), attempts.made()), (limit.as_secs(), 1));
 }
@@ -423,7 +435,7 @@ async fn small_pieces_do_not_wait_for_a_packet_to_fill() {
     let (connection, providers) =
         (connection_to(&format!("http://{}/v1", listener.local_addr().unwrap())), providers());
     let calling = tokio::spawn(async move {
-        let _ = providers.chat(&connection, &call(true), &mut attempts()).await;
+        let _ = chat(&providers, &connection, &call(true), &mut attempts()).await;
     });
     let (mut accepted, peer) = listener.accept().await.unwrap();
     // The request is sent when the socket is as it is to be.

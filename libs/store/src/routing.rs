@@ -61,6 +61,8 @@ pub struct Route {
 /// One way a route may go.
 #[derive(Clone, Debug)]
 pub struct RouteTarget {
+    /// The connection's name.
+    pub connection_name: String,
     /// Groups are tried in this order.
     pub group: i16,
     /// Share of the group's calls.
@@ -115,7 +117,7 @@ impl Store {
         let rows = sqlx::query!(
             r#"SELECT r.id, r.name, r.max_output, r.min_output, r.context_tokens, r.context_placement, r.created_at,
                       r.allowed_features, t.group_number AS "group_number?", t.weight AS "weight?", c.id AS "connection_id?",
-                      c.provider_type AS "provider_type?", c.base_url AS "base_url?", c.model_name AS "model_name?",
+                      c.name AS "connection_name?", c.provider_type AS "provider_type?", c.base_url AS "base_url?", c.model_name AS "model_name?",
                       c.credential_sealed AS "credential_sealed?", c.output_field AS "output_field?"
                  FROM routes r
                       LEFT JOIN route_targets t ON t.route_id = r.id
@@ -150,7 +152,13 @@ impl Store {
                     Some(name) => OutputField::parse(&name).unwrap_or(OutputField::None),
                     None => upstream.provider.output_field(),
                 };
-                route.targets.push(RouteTarget { group, weight: row.weight.unwrap_or(1), output_field, upstream });
+                route.targets.push(RouteTarget {
+                    connection_name: row.connection_name.unwrap_or_default(),
+                    group,
+                    weight: row.weight.unwrap_or(1),
+                    output_field,
+                    upstream,
+                });
             }
         }
         Ok(routes)

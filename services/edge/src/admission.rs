@@ -32,7 +32,8 @@ pub(crate) const DEFAULT_OUTPUT: i64 = 4096;
 /// Above what any model gives; larger bounds only say that there is to be none.
 pub(crate) const LARGEST_OUTPUT: i64 = 10_000_000;
 
-const MODEL: HeaderName = HeaderName::from_static("x-ragmux-model");
+/// Names the model at the provider.
+pub(crate) const MODEL: HeaderName = HeaderName::from_static("x-ragmux-model");
 
 /// What a call wants to reserve.
 pub(crate) struct Claim<'a> {

@@ -5,7 +5,7 @@ mod sources;
 use domain::{NanoUsd, StoreId};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use ledger::{OpenCall, PriceBook};
-use providers::ChatRequest;
+use providers::Inbound;
 use retrieval::{EmbeddingUse, Hit, Retrieval, Retrieved, Search};
 use tokens::Family;
 use unicode_segmentation::UnicodeSegmentation;
@@ -40,7 +40,7 @@ pub(crate) struct Plan {
 
 impl Plan {
     /// The search a chat's turn asks for, if it asks for one.
-    pub(crate) fn for_chat(project: &Project, route: &PublicRoute, request: &ChatRequest<'_>) -> Option<Self> {
+    pub(crate) fn for_chat(project: &Project, route: &PublicRoute, request: &Inbound<'_>) -> Option<Self> {
         let store = project.store?;
         if route.context_tokens <= 0 {
             return None;

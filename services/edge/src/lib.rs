@@ -15,6 +15,7 @@ mod body;
 mod cache;
 mod catalog;
 mod changes;
+mod completion;
 mod config;
 mod cors;
 mod error;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
-use providers::{ChatRequest, Delivered, EmbeddingInput, EmbeddingsRequest};
+use providers::{Delivered, EmbeddingInput, EmbeddingsRequest, Inbound};
 use runtime::Blocking;
 use tokens::{Family, count, count_messages, estimate, is_loaded};
 
@@ -39,14 +39,14 @@ impl TokenCounter {
         &self,
         family: Family,
         body: &Bytes,
-        request: &ChatRequest<'_>,
+        request: &Inbound<'_>,
         ours: Option<&str>,
     ) -> Result<i64, EdgeError> {
         if is_quick(family, body.len()) {
             return Ok(of_chat(family, request, ours));
         }
-        let (body, ours) = (body.clone(), ours.map(str::to_owned));
-        self.work(move || Ok(of_chat(family, &ChatRequest::parse(&body)?, ours.as_deref()))).await?
+        let (dialect, body, ours) = (request.dialect(), body.clone(), ours.map(str::to_owned));
+        self.work(move || Ok(of_chat(family, &Inbound::parse(dialect, &body)?, ours.as_deref()))).await?
     }
 
     /// The tokens of an embeddings request's inputs.
@@ -86,7 +86,7 @@ fn is_quick(family: Family, bytes: usize) -> bool {
     bytes <= limit && is_loaded(family)
 }
 
-fn of_chat(family: Family, request: &ChatRequest<'_>, ours: Option<&str>) -> i64 {
+fn of_chat(family: Family, request: &Inbound<'_>, ours: Option<&str>) -> i64 {
     let texts = request.countable_texts();
     whole(count_messages(family, texts.iter().map(Cow::as_ref).chain(ours)))
 }
@@ -122,6 +122,8 @@ fn whole(tokens: usize) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use providers::ClientDialect;
+
     use super::*;
 
     #[tokio::test]
@@ -137,7 +139,7 @@ mod tests {
             (large, Family::O200k),
             (small, Family::O200k),
         ] {
-            let request = ChatRequest::parse(&body).unwrap();
+            let request = Inbound::parse(ClientDialect::Chat, &body).unwrap();
             let counted = counter.chat(family, &body, &request, Some("ours")).await.unwrap();
             assert_eq!(counted, of_chat(family, &request, Some("ours")));
             assert!(counted > counter.chat(family, &body, &request, None).await.unwrap());

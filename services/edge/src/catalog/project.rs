@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use domain::{Enforcement, OutputField, PriceSnapshot, ProviderType, RouteId, StoreId};
 use ledger::{PriceBook, PriceSource};
-use providers::{Connection, ContextPlacement, Feature, default_placement};
+use providers::{Connection, ContextPlacement, Feature, default_placement, order};
+use rand::Rng;
 use serde::Deserialize;
 use store::routing::{ProjectRouting, Route};
 use store::targets::UpstreamTarget;
@@ -78,12 +79,17 @@ pub(crate) struct PublicRoute {
     id: RouteId,
     placement: Option<ContextPlacement>,
     allowed_features: Vec<String>,
-    targets: Vec<Target>,
+    pub(crate) targets: Vec<Target>,
 }
 
 /// A model at a provider.
 #[derive(Debug)]
 pub(crate) struct Target {
+    /// The connection's name.
+    pub(crate) name: String,
+    /// Groups are tried in this order.
+    pub(crate) group: i16,
+    weight: u32,
     pub(crate) provider: ProviderType,
     pub(crate) model: String,
     pub(crate) output_field: OutputField,
@@ -206,6 +212,9 @@ impl PublicRoute {
                 .targets
                 .into_iter()
                 .map(|target| Target {
+                    name: target.connection_name,
+                    group: target.group,
+                    weight: u32::try_from(target.weight).unwrap_or(0),
                     provider: target.upstream.provider,
                     output_field: target.output_field,
                     connection: connect(&target.upstream).map(Arc::new),
@@ -218,6 +227,34 @@ impl PublicRoute {
     /// The target that serves calls: the first of the first group.
     pub(crate) fn target(&self) -> Result<&Target, EdgeError> {
         self.targets.first().ok_or_else(|| EdgeError::NoConnection { model: self.name.clone() })
+    }
+
+    /// The targets that a chat may go to, as places among all, in the order in which they are tried: those that chat,
+    /// that can be called at all, and whose output can be bounded where bounds are kept.
+    pub(crate) fn order(&self, keeps_bounds: bool, random: &mut impl Rng) -> Result<Vec<usize>, EdgeError> {
+        let lots: Vec<(i16, u32)> = self.targets.iter().map(|target| (target.group, target.weight)).collect();
+        let chats = |at: &usize| self.targets.get(*at).is_some_and(|target| target.provider.chats());
+        let mut order: Vec<usize> = order(&lots, random).into_iter().filter(chats).collect();
+        let first = self.at(&order, 0)?;
+        if keeps_bounds {
+            let is_bounded = |target: &Target| target.output_field.member().is_some();
+            order.retain(|at| self.targets.get(*at).is_some_and(is_bounded));
+            if order.is_empty() {
+                return Err(EdgeError::HardLimitUnsupported { model: self.name.clone() });
+            }
+        }
+        order.retain(|at| self.targets.get(*at).is_some_and(|target| target.connection.is_ok()));
+        if order.is_empty() {
+            // It says why.
+            first.connection()?;
+        }
+        Ok(order)
+    }
+
+    /// The target at a place of an order.
+    pub(crate) fn at(&self, order: &[usize], place: usize) -> Result<&Target, EdgeError> {
+        let target = order.get(place).and_then(|at| self.targets.get(*at));
+        target.ok_or_else(|| EdgeError::NoConnection { model: self.name.clone() })
     }
 
     /// Who offers the model, as lists show it.

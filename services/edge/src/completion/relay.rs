@@ -11,36 +11,33 @@ use bytes::Bytes;
 use domain::RequestId;
 use futures::Stream;
 use ledger::{Ending, OpenCall};
-use providers::{Answer, Attempts, ChatCall, ChatStream, Connection, UpstreamError};
+use providers::{Answer, Attempts, ChatStream, ClientDialect, Told, UpstreamError};
 use runtime::Cut;
 use tokens::Family;
 use tokio::time::{Instant, sleep_until};
 
-use super::create::made;
+use super::itinerary::Itinerary;
 use crate::admission::{output, reported, settle_failed};
 use crate::error::EdgeError;
-use crate::rescue::openai_error;
 use crate::state::Edge;
 
 /// A comment (WHATWG HTML, 9.2.6): clients skip it.
 const PING: Bytes = Bytes::from_static(b": ping\n\n");
 
 /// A call on its way to the provider's first event.
-pub(super) type Connecting = Pin<Box<dyn Future<Output = (Attempts, Result<Answer, UpstreamError>)> + Send>>;
+pub(super) type Connecting = Pin<Box<dyn Future<Output = Connected> + Send>>;
+
+/// Where it went, and what came of it.
+pub(super) type Connected = (Itinerary, Attempts, Result<Answer, UpstreamError>);
 
 /// Sends a call. The client's body is let go as soon as the provider has begun to answer.
-pub(super) fn connect(
-    edge: &Arc<Edge>,
-    connection: Arc<Connection>,
-    upstream: ChatCall,
-    received: Bytes,
-) -> Connecting {
+pub(super) fn connect(edge: &Arc<Edge>, mut itinerary: Itinerary) -> Connecting {
     let providers = edge.providers.clone();
     let mut attempts = Attempts::until(Instant::now() + edge.call_limit);
     Box::pin(async move {
-        let answer = providers.chat(&connection, &upstream, &mut attempts).await;
-        drop(received);
-        (attempts, answer)
+        let answer = itinerary.send(&providers, &mut attempts).await;
+        itinerary.sent();
+        (itinerary, attempts, answer)
     })
 }
 
@@ -49,6 +46,7 @@ pub(super) struct Relay {
     phase: Phase,
     call: Option<Box<OpenCall>>,
     id: RequestId,
+    dialect: ClientDialect,
     family: Family,
     cut: Cut,
     ping_every: Duration,
@@ -62,7 +60,7 @@ enum Phase {
 }
 
 enum Step {
-    Connected(Attempts, Result<Answer, UpstreamError>),
+    Connected(Box<Connected>),
     Next(Result<Option<Bytes>, UpstreamError>),
     Silent,
     Cut,
@@ -73,31 +71,40 @@ impl Relay {
     pub(super) fn streaming(
         edge: &Edge,
         id: RequestId,
+        dialect: ClientDialect,
         call: Box<OpenCall>,
         family: Family,
         stream: Box<ChatStream>,
     ) -> Self {
-        Self::new(edge, id, call, family, Phase::Streaming(stream))
+        Self::new(edge, id, dialect, call, family, Phase::Streaming(stream))
     }
 
     /// A stream that the client is told of before the provider has said anything.
     pub(super) fn connecting(
         edge: &Edge,
         id: RequestId,
+        dialect: ClientDialect,
         call: Box<OpenCall>,
-        family: Family,
         connecting: Connecting,
     ) -> Self {
-        let mut relay = Self::new(edge, id, call, family, Phase::Connecting(connecting));
+        // Which family counts turns out with where the call goes.
+        let mut relay = Self::new(edge, id, dialect, call, Family::Estimated, Phase::Connecting(connecting));
         // The first ping goes out with the status.
         relay.ping_due = Instant::now();
         relay
     }
 
-    fn new(edge: &Edge, id: RequestId, call: Box<OpenCall>, family: Family, phase: Phase) -> Self {
+    fn new(
+        edge: &Edge,
+        id: RequestId,
+        dialect: ClientDialect,
+        call: Box<OpenCall>,
+        family: Family,
+        phase: Phase,
+    ) -> Self {
         let ping_every = edge.ping_every;
         let ping_due = Instant::now() + ping_every;
-        Self { phase, call: Some(call), id, family, cut: edge.cut.clone(), ping_every, ping_due }
+        Self { phase, call: Some(call), id, dialect, family, cut: edge.cut.clone(), ping_every, ping_due }
     }
 
     /// The bytes for the client, whole events each.
@@ -113,9 +120,10 @@ impl Relay {
         loop {
             match self.step().await? {
                 Step::Silent => return Some(PING),
-                Step::Connected(attempts, answer) => {
+                Step::Connected(connected) => {
+                    let (itinerary, attempts, answer) = *connected;
                     if let Some(call) = &mut self.call {
-                        call.entry_mut().attempts = made(&attempts);
+                        self.family = itinerary.note(&attempts, call, None);
                     }
                     match answer {
                         Ok(Answer::Stream(stream)) => self.phase = Phase::Streaming(stream),
@@ -143,13 +151,13 @@ impl Relay {
                     return None;
                 }
                 Step::Next(Err(error)) => {
-                    self.settle(Ending::Cut, error.status(), error.code());
+                    self.finish(Ending::Cut, error.status(), error.code());
                     return Some(self.tell(error.into()));
                 }
                 Step::Cut => {
                     let is_connecting = matches!(self.phase, Phase::Connecting(_));
                     let ending = if is_connecting { Ending::Fault } else { Ending::Cut };
-                    self.settle(ending, 499, Some("shutting_down"));
+                    self.finish(ending, 499, Some("shutting_down"));
                     return Some(self.tell(EdgeError::ShuttingDown));
                 }
             }
@@ -162,7 +170,7 @@ impl Relay {
             Phase::Over => return None,
             Phase::Connecting(connecting) => tokio::select! {
                 biased;
-                (attempts, answer) = connecting => Step::Connected(attempts, answer),
+                connected = connecting => Step::Connected(Box::new(connected)),
                 () = self.cut.ordered() => Step::Cut,
                 () = silent => Step::Silent,
             },
@@ -178,19 +186,23 @@ impl Relay {
 
     /// The provider refused after the status was sent: the client hears of it in the stream.
     fn refused(&mut self, error: UpstreamError) -> Option<Bytes> {
-        self.phase = Phase::Over;
         if let Some(call) = self.call.take() {
             settle_failed(*call, &error);
         }
         Some(self.tell(error.into()))
     }
 
-    /// An error as the last event. There is no `[DONE]` after it: the answer is not complete.
-    fn tell(&self, error: EdgeError) -> Bytes {
+    /// Ends the stream with an error as its last event.
+    fn tell(&mut self, error: EdgeError) -> Bytes {
         let cause: &dyn std::error::Error = &error;
         tracing::warn!(error = cause, request_id = %self.id, "a stream broke off");
-        let json = openai_error(&error.face());
-        Bytes::from([b"data: ", json.as_ref(), b"\n\n"].concat())
+        let face = error.face();
+        let told =
+            Told { status: face.status.as_u16(), kind: &face.kind, code: face.code.as_deref(), message: &face.message };
+        match std::mem::replace(&mut self.phase, Phase::Over) {
+            Phase::Streaming(mut stream) => stream.fail(&told),
+            Phase::Connecting(_) | Phase::Over => self.dialect.failure(&told),
+        }
     }
 
     /// Ends the call, and with it the upstream call.

@@ -1,0 +1,220 @@
+//! Where a call may go, and the request as it is put to each place.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use ledger::{OpenCall, PriceBook};
+use providers::{
+    Answer, Attempts, ChatCall, ClientDialect, Destination, Inbound, Outgoing, OutputBound, Providers, UpstreamError,
+};
+use tokens::Family;
+
+use crate::admission::MODEL;
+use crate::catalog::{PublicRoute, Target};
+use crate::error::EdgeError;
+
+const ATTEMPTS: HeaderName = HeaderName::from_static("x-ragmux-attempts");
+const CONNECTION: HeaderName = HeaderName::from_static("x-ragmux-connection");
+const DROPPED: HeaderName = HeaderName::from_static("x-ragmux-dropped");
+
+/// What a header lists at most, in bytes; whole names are left out at its end.
+const LONGEST_LIST: usize = 1024;
+
+/// What the gateway has to say in every request of a call.
+pub(super) struct Texts {
+    /// The model name that the answer shows.
+    pub(super) public_model: String,
+    /// The passages, fenced.
+    pub(super) context: Option<String>,
+    pub(super) project_prompt: Option<String>,
+    /// The `ragmux` member of the answer, where the client asked for it.
+    pub(super) member: Option<String>,
+    pub(super) prompt_tokens: u64,
+    /// The most tokens of output, where the project keeps its bounds.
+    pub(super) output_tokens: Option<u64>,
+    /// The most tokens of one answer that are expected.
+    pub(super) max_output: Option<u64>,
+    /// `anthropic-beta` as the client sent it.
+    pub(super) anthropic_beta: Option<String>,
+}
+
+/// The places a call may go, in the order in which they are tried.
+pub(super) struct Itinerary {
+    destinations: Vec<Destination>,
+    requests: Requests,
+    prices: Arc<PriceBook>,
+}
+
+/// The client's request, made ready for one place after the other.
+struct Requests {
+    dialect: ClientDialect,
+    received: Bytes,
+    route: Arc<PublicRoute>,
+    /// Places in the route's targets.
+    targets: Vec<usize>,
+    texts: Texts,
+    made: Vec<Option<ChatCall>>,
+}
+
+impl Itinerary {
+    /// For a request that has been read. What it becomes at the first place is made now, and at others when they are
+    /// needed.
+    pub(super) fn new(
+        route: Arc<PublicRoute>,
+        targets: Vec<usize>,
+        received: &Bytes,
+        inbound: &Inbound<'_>,
+        texts: Texts,
+        prices: Arc<PriceBook>,
+    ) -> Result<Self, EdgeError> {
+        let mut destinations = Vec::with_capacity(targets.len());
+        for at in &targets {
+            let target = route.targets.get(*at).ok_or_else(|| EdgeError::internal("a target is missing"))?;
+            destinations.push(Destination { connection: target.connection()?, group: target.group });
+        }
+        let made = vec![None; targets.len()];
+        let dialect = inbound.dialect();
+        let mut requests = Requests { dialect, received: received.clone(), route, targets, texts, made };
+        let first = requests.make(0, inbound).ok();
+        if let Some(place) = requests.made.first_mut() {
+            *place = first;
+        }
+        Ok(Self { destinations, requests, prices })
+    }
+
+    /// Sends the call until one place answers it.
+    pub(super) async fn send(
+        &mut self,
+        providers: &Providers,
+        attempts: &mut Attempts,
+    ) -> Result<Answer, UpstreamError> {
+        let Self { destinations, requests, .. } = self;
+        providers.chat(destinations, &mut |at| requests.call(at), attempts).await
+    }
+
+    /// Lets go of everything that only sending needs.
+    pub(super) fn sent(&mut self) {
+        self.requests.received = Bytes::new();
+        for call in self.requests.made.iter_mut().flatten() {
+            call.body = Bytes::new();
+        }
+    }
+
+    /// Tells the ledger and the client where the last attempt went. Returns how output is counted there.
+    pub(super) fn note(&self, attempts: &Attempts, call: &mut OpenCall, headers: Option<&mut HeaderMap>) -> Family {
+        let requests = &self.requests;
+        let at = attempts.last().unwrap_or_default();
+        let target = requests.target(at);
+        call.entry_mut().attempts = i32::try_from(attempts.made()).unwrap_or(i32::MAX);
+        if let (Some(target), Some(destination)) = (target.filter(|_| at > 0), self.destinations.get(at)) {
+            let (snapshot, source) = target.price(&self.prices);
+            call.priced(snapshot, source);
+            let entry = call.entry_mut();
+            entry.model = Some(target.model.clone());
+            entry.provider_type = Some(target.provider.as_str().to_owned());
+            entry.connection_id = Some(destination.connection.id.0);
+        }
+        if let Some(headers) = headers {
+            headers.insert(ATTEMPTS, HeaderValue::from(attempts.made()));
+            if let Some(target) = target.filter(|_| attempts.made() > 0) {
+                let mut tell = |name, text: &str| {
+                    if let Ok(value) = HeaderValue::from_str(text) {
+                        headers.insert(name, value);
+                    }
+                };
+                tell(MODEL, &target.model);
+                tell(CONNECTION, &target.name);
+            }
+            let dropped = requests.made.get(at).and_then(Option::as_ref).map(|call| call.dropped.as_slice());
+            if let Some(list) = dropped.filter(|dropped| !dropped.is_empty()).and_then(list) {
+                headers.insert(DROPPED, list);
+            }
+        }
+        target.map_or(Family::Estimated, |target| Family::of(&target.model))
+    }
+
+    /// The `ragmux` member of the answer.
+    pub(super) fn member(&self) -> Option<&str> {
+        self.requests.texts.member.as_deref()
+    }
+}
+
+impl Requests {
+    fn target(&self, at: usize) -> Option<&Target> {
+        self.route.targets.get(*self.targets.get(at)?)
+    }
+
+    fn call(&mut self, at: usize) -> Result<ChatCall, UpstreamError> {
+        if let Some(call) = self.made.get(at).and_then(Option::as_ref) {
+            return Ok(call.clone());
+        }
+        let inbound = Inbound::parse(self.dialect, &self.received).map_err(UpstreamError::Unfit)?;
+        let call = self.make(at, &inbound)?;
+        if let Some(place) = self.made.get_mut(at) {
+            *place = Some(call.clone());
+        }
+        Ok(call)
+    }
+
+    fn make(&self, at: usize, inbound: &Inbound<'_>) -> Result<ChatCall, UpstreamError> {
+        let target = self.target(at).ok_or(UpstreamError::LeftAlone { retry_after: None })?;
+        let texts = &self.texts;
+        let bound = texts.output_tokens.zip(target.output_field.member());
+        inbound.call(
+            target.provider,
+            &Outgoing {
+                model: &target.model,
+                public_model: &texts.public_model,
+                context: texts.context.as_deref(),
+                placement: self.route.placement(target.provider),
+                project_prompt: texts.project_prompt.as_deref(),
+                output_bound: bound.map(|(tokens, field)| OutputBound {
+                    field,
+                    tokens,
+                    family: Family::of(&target.model),
+                    prompt_tokens: texts.prompt_tokens,
+                }),
+                max_output: texts.max_output,
+                member: texts.member.as_deref().map(|member| ("ragmux", member)),
+                anthropic_beta: texts.anthropic_beta.as_deref(),
+            },
+        )
+    }
+}
+
+/// Names for a header, separated by commas.
+fn list(names: &[String]) -> Option<HeaderValue> {
+    let mut list = String::new();
+    for name in names.iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b',')) {
+        if list.len() + name.len() + 2 > LONGEST_LIST {
+            break;
+        }
+        if !list.is_empty() {
+            list.push_str(", ");
+        }
+        list.push_str(name);
+    }
+    HeaderValue::from_str(&list).ok().filter(|value| !value.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_has_whole_names_that_a_header_can_carry() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        assert_eq!(
+            list(&names(&["logit_bias", "a\nb", "ü", "tools[0].strict"])).unwrap(),
+            "logit_bias, tools[0].strict"
+        );
+        assert_eq!(list(&names(&["a,b"])), None);
+        let many: Vec<String> = (0..1000).map(|number| format!("field{number}")).collect();
+        let value = list(&many).unwrap();
+        assert!(
+            value.len() <= LONGEST_LIST
+                && value.to_str().unwrap().split(", ").all(|name| many.contains(&name.to_owned()))
+        );
+    }
+}

@@ -1,0 +1,127 @@
+//! Everything before the provider: route, admission, passages, and the places the call may go.
+
+use bytes::Bytes;
+use domain::{Enforcement, NanoUsd, RequestId};
+use http::HeaderMap;
+use ledger::OpenCall;
+use providers::{ClientDialect, Inbound};
+use rand::rng;
+use tokens::Family;
+
+use super::answer::Asked;
+use super::itinerary::{Itinerary, Texts};
+use crate::admission::{Admitted, Claim, DEFAULT_OUTPUT, LARGEST_OUTPUT, Model, admit};
+use crate::catalog::{Project, PublicRoute, Target};
+use crate::error::{EdgeError, Failure};
+use crate::grounding::{Grounded, Plan, sources_member};
+use crate::state::Edge;
+
+/// A call that is admitted and ready to be sent.
+pub(super) struct Ready {
+    pub(super) id: RequestId,
+    pub(super) dialect: ClientDialect,
+    pub(super) call: Box<OpenCall>,
+    pub(super) headers: HeaderMap,
+    pub(super) itinerary: Itinerary,
+}
+
+pub(super) async fn prepare(
+    edge: &Edge,
+    asked: Asked,
+    received: &Bytes,
+    inbound: &Inbound<'_>,
+) -> Result<Ready, Failure> {
+    let Asked { caller, id, accepted, tags, anthropic_beta } = asked;
+    let project = edge.catalog.project(caller.project).await?;
+    let chosen = project.choose(inbound.model(), &caller)?;
+    let route = &chosen.route;
+    let keeps_bounds = project.enforcement == Enforcement::Hard;
+    let targets = route.order(keeps_bounds, &mut rng())?;
+    let first = route.at(&targets, 0)?;
+    let connection = first.connection()?;
+    let prices = edge.catalog.prices().await?;
+    let hold_prices = project.hold_prices(&caller, route, &prices)?;
+    for target in &route.targets {
+        project.allow_features(&caller, route, &inbound.costly_features(target.provider).map_err(EdgeError::from)?)?;
+    }
+    let counted = count(edge, &project, route, received, inbound).await?;
+
+    let plan = Plan::for_chat(&project, route, inbound);
+    let (query_tokens, query_cost) = match &plan {
+        Some(plan) => plan.hold(&project, &caller, &prices, &edge.counter).await?,
+        None => (0, NanoUsd::ZERO),
+    };
+    let context_budget = if plan.is_some() { route.context_tokens } else { 0 };
+    let bound = output_bound(route, inbound);
+    let claim = Claim {
+        request: id,
+        accepted,
+        caller: &caller,
+        has_limits: project.has_limits,
+        operation: "chat",
+        route: Some(&route.name),
+        model: Some(Model::of(first, &connection)),
+        tags: tags.and(inbound.metadata(), inbound.user()),
+        prompt_tokens: counted.saturating_add(context_budget).saturating_add(query_tokens),
+        output_tokens: bound,
+        min_output: route.min_output.min(bound),
+        prices: hold_prices,
+        fixed_cost: query_cost,
+        streamed: inbound.is_streamed(),
+    };
+    let Admitted { mut call, mut headers } = admit(edge, claim).await?;
+    let (snapshot, source) = first.price(&prices);
+    call.priced(snapshot, source);
+
+    let family = Family::of(&first.model);
+    let grounded = match &plan {
+        Some(plan) => edge.grounding.ground(plan, context_budget, family, &prices, &edge.counter, &mut call).await,
+        None => Grounded::default(),
+    };
+    let prompt = counted.saturating_add(grounded.block_tokens);
+    call.counted_prompt(prompt);
+    if project.store.is_some() {
+        call.entry_mut().rag_hits = i32::try_from(grounded.hits.len()).ok();
+        grounded.describe(&mut headers);
+    }
+    let texts = Texts {
+        public_model: chosen.public_model.clone(),
+        member: inbound.includes_context().then(|| sources_member(&grounded)),
+        context: grounded.block,
+        project_prompt: project.system_prompt.clone(),
+        prompt_tokens: prompt.unsigned_abs(),
+        output_tokens: keeps_bounds.then(|| call.output_tokens().unsigned_abs()),
+        max_output: u64::try_from(bound / i64::try_from(inbound.answers()).unwrap_or(1).max(1)).ok(),
+        anthropic_beta,
+    };
+    let itinerary = Itinerary::new(chosen.route, targets, received, inbound, texts, prices)?;
+    Ok(Ready { id, dialect: inbound.dialect(), call, headers, itinerary })
+}
+
+/// The prompt's tokens: by the model family that takes most for it, of those the route may lead to.
+async fn count(
+    edge: &Edge,
+    project: &Project,
+    route: &PublicRoute,
+    received: &Bytes,
+    inbound: &Inbound<'_>,
+) -> Result<i64, EdgeError> {
+    let mut families: Vec<Family> = Vec::with_capacity(1);
+    let mut most = 0;
+    for Target { model, .. } in &route.targets {
+        let family = Family::of(model);
+        if families.contains(&family) {
+            continue;
+        }
+        families.push(family);
+        most = most.max(edge.counter.chat(family, received, inbound, project.system_prompt.as_deref()).await?);
+    }
+    Ok(most)
+}
+
+/// The most output tokens of all choices together.
+fn output_bound(route: &PublicRoute, inbound: &Inbound<'_>) -> i64 {
+    let asked = inbound.output_limit().map(|limit| i64::try_from(limit).unwrap_or(i64::MAX));
+    let each = asked.or(route.max_output).unwrap_or(DEFAULT_OUTPUT).clamp(1, LARGEST_OUTPUT);
+    each.saturating_mul(i64::try_from(inbound.answers()).unwrap_or(1))
+}
