@@ -2,6 +2,8 @@
 
 pub(crate) mod anthropic;
 pub(crate) mod openai;
+#[cfg(test)]
+mod translation_tests;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -60,9 +62,16 @@ impl ClientDialect {
     /// A whole answer of another dialect, as such a client gets it.
     pub(crate) fn translated_answer(self, mut whole: Whole, rules: &SpliceRules) -> ChatAnswer {
         let counted_output = rules.bound.map(|bound| whole.bound(&bound));
+        let usage = whole.usage.filter(|usage| {
+            let is_possible = usage.is_possible();
+            if !is_possible {
+                usage.warn_of_doubt();
+            }
+            is_possible
+        });
         ChatAnswer {
             body: self.writer(rules).whole(&whole, None),
-            usage: whole.usage,
+            usage,
             finish_reasons: whole.finish.iter().map(Finish::as_openai).map(str::to_owned).collect(),
             delivered: whole.delivered(),
             counted_output,

@@ -34,6 +34,8 @@ struct Call {
 pub(crate) struct ChatReader {
     credential: Option<Secret>,
     started: bool,
+    /// Whether thoughts have come as bare text, which is the same as that of `reasoning_details`.
+    thinks_aloud: bool,
     calls: Vec<Call>,
     finished: bool,
     done: bool,
@@ -42,7 +44,7 @@ pub(crate) struct ChatReader {
 impl ChatReader {
     /// A reader for one stream. The credential is only needed to keep it out of error messages.
     pub(crate) fn new(credential: Option<Secret>) -> Self {
-        Self { credential, started: false, calls: Vec::new(), finished: false, done: false }
+        Self { credential, started: false, thinks_aloud: false, calls: Vec::new(), finished: false, done: false }
     }
 
     fn start<'a>(&mut self, chunk: &Members<'a>, events: &mut Vec<Event<'a>>) {
@@ -54,7 +56,7 @@ impl ChatReader {
 
     /// What a delta brings, or a whole message says.
     fn message<'a>(&mut self, message: &Members<'a>, events: &mut Vec<Event<'a>>) {
-        reasoning(message, events);
+        self.reasoning(message, events);
         match message.present("content") {
             Some(content) if content.get().starts_with('[') => {
                 for part in elements(content.get()).unwrap_or_default() {
@@ -71,6 +73,29 @@ impl ChatReader {
         }
         if message.present("function_call").is_some() {
             self.call(message, "function_call", events);
+        }
+    }
+
+    /// What the model thought. Details alone have signatures; those are for Anthropic's models, and other formats mean
+    /// nothing outside of the API they came by.
+    fn reasoning<'a>(&mut self, message: &Members<'a>, events: &mut Vec<Event<'a>>) {
+        let bare = ["reasoning_content", "reasoning"].iter().find_map(|name| message.present(name).and_then(text_of));
+        let bare = some_text(bare);
+        self.thinks_aloud |= bare.is_some();
+        events.extend(bare.map(Event::Reasoning));
+        let details = message.present("reasoning_details").and_then(|value| elements(value.get()).ok());
+        for detail in details.unwrap_or_default() {
+            let is_anthropics = has_format(detail, "anthropic-claude-v1");
+            match reasoning_detail(detail) {
+                Some(Block::Reasoning { text, signature }) => {
+                    if !self.thinks_aloud && !text.is_empty() {
+                        events.push(Event::Reasoning(text));
+                    }
+                    events.extend(some_text(signature).filter(|_| is_anthropics).map(Event::ReasoningSignature));
+                }
+                Some(Block::RedactedReasoning { data }) if is_anthropics => events.push(Event::RedactedReasoning(data)),
+                Some(_) | None => {}
+            }
         }
     }
 
@@ -223,29 +248,6 @@ fn content_part<'a>(part: &Members<'a>) -> Option<Event<'a>> {
         Some("refusal") => text("refusal").map(Event::Refusal),
         // Notes on what was said, such as Mistral's references.
         Some(_) => None,
-    }
-}
-
-/// What the model thought. The bare text is the same as that of the details, which alone have signatures; those are for
-/// Anthropic's models, and other formats mean nothing outside of the API they came by.
-fn reasoning<'a>(message: &Members<'a>, events: &mut Vec<Event<'a>>) {
-    let bare = ["reasoning_content", "reasoning"].iter().find_map(|name| message.present(name).and_then(text_of));
-    let bare = some_text(bare);
-    let has_bare = bare.is_some();
-    events.extend(bare.map(Event::Reasoning));
-    let details = message.present("reasoning_details").and_then(|value| elements(value.get()).ok());
-    for detail in details.unwrap_or_default() {
-        let is_anthropics = has_format(detail, "anthropic-claude-v1");
-        match reasoning_detail(detail) {
-            Some(Block::Reasoning { text, signature }) => {
-                if !has_bare && !text.is_empty() {
-                    events.push(Event::Reasoning(text));
-                }
-                events.extend(some_text(signature).filter(|_| is_anthropics).map(Event::ReasoningSignature));
-            }
-            Some(Block::RedactedReasoning { data }) if is_anthropics => events.push(Event::RedactedReasoning(data)),
-            Some(_) | None => {}
-        }
     }
 }
 
