@@ -19,6 +19,7 @@ mod private_upstreams;
 mod secret_key;
 mod shutdown;
 mod size;
+mod trusted_proxies;
 mod values;
 
 // The type of this crate's own fields, for those who take a URL or a key from it.
@@ -33,4 +34,5 @@ pub use private_upstreams::PrivateUpstreams;
 pub use secret_key::SecretKey;
 pub use shutdown::Shutdown;
 pub use size::Size;
+pub use trusted_proxies::{Cidr, NoCidr, TrustedProxies};
 pub use values::Choice;
