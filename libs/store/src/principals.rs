@@ -1,5 +1,7 @@
 //! Who an API key is, for the edge.
 
+use std::time::Duration;
+
 use domain::{ApiKeyId, KeyHash, KeyKind, ProjectId, Role, Scope, UserId};
 
 use crate::{Store, StoreError};
@@ -48,6 +50,23 @@ pub struct Owner {
     pub active: bool,
 }
 
+/// Whether a key may go on with the calls it has begun.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Which key.
+    pub key: ApiKeyId,
+    /// Whether it was revoked.
+    pub revoked: bool,
+    /// Whether its time is over.
+    pub expired: bool,
+    /// Whether it is nobody's or its owner may act.
+    pub owner_active: bool,
+    /// How long it will be good yet, where it has an end.
+    pub expires_in: Option<Duration>,
+    /// The projects it may be used for.
+    pub projects: Vec<ProjectId>,
+}
+
 impl Store {
     /// Finds the key with this hash, or whose previous secret has it and is within its grace.
     ///
@@ -88,5 +107,30 @@ impl Store {
             has_limits: row.has_limits,
             has_cost_budget: row.has_cost_budget,
         }))
+    }
+
+    /// How keys stand now, whichever secret their calls began with. One that is gone is left out.
+    ///
+    /// # Errors
+    /// As for any statement.
+    pub async fn list_key_standings(&self, keys: &[ApiKeyId]) -> Result<Vec<Standing>, StoreError> {
+        let keys: Vec<i64> = keys.iter().map(|key| key.0).collect();
+        let rows = sqlx::query!(
+            r#"SELECT api_key_id AS "api_key_id!", revoked AS "revoked!", expired AS "expired!",
+                      owner_active AS "owner_active!", expires_in_ms, project_ids AS "project_ids!"
+                 FROM find_key_standings_v1($1)"#,
+            &keys
+        )
+        .fetch_all(self.pool())
+        .await?;
+        let standings = rows.into_iter().map(|row| Standing {
+            key: ApiKeyId(row.api_key_id),
+            revoked: row.revoked,
+            expired: row.expired,
+            owner_active: row.owner_active,
+            expires_in: row.expires_in_ms.map(|ms| Duration::from_millis(u64::try_from(ms).unwrap_or(0))),
+            projects: row.project_ids.into_iter().map(ProjectId).collect(),
+        });
+        Ok(standings.collect())
     }
 }

@@ -47,6 +47,7 @@ pub const MIGRATIONS: &[Migration] = migrations! {
     14 "0014_features.sql",
     15 "0015_usage.sql",
     16 "0016_ledger_locks.sql",
+    17 "0017_key_standings.sql",
 };
 
 const GRANTS: &str = include_str!("grants.sql");

@@ -14,7 +14,7 @@ mod standing;
 mod wait;
 
 pub use database::{database, postgres_program, unmigrated_database};
-pub use domain::{ApiKey, ApiKeyId, InstanceId, NanoUsd, Price, ProjectId, RequestId, RouteId, Tier};
+pub use domain::{ApiKey, ApiKeyId, InstanceId, KeyKind, NanoUsd, Price, ProjectId, RequestId, RouteId, Tier, UserId};
 pub use http::http_client;
 pub use private_server::PrivateServer;
 pub use proxy::DatabaseProxy;

@@ -149,6 +149,63 @@ impl TestDatabase {
         self.announce("api_key", key.0).await
     }
 
+    /// Gives a key another secret, likewise. The one it had works for so many milliseconds more by the database's clock.
+    ///
+    /// # Errors
+    /// When the server cannot be reached.
+    pub async fn rotate_key(&self, key: ApiKeyId, kind: KeyKind, grace_ms: i64) -> anyhow::Result<ApiKey> {
+        let next = ApiKey::generate(kind);
+        self.with_pool(async |pool| {
+            sqlx::query(
+                "UPDATE api_keys
+                    SET previous_hash = CASE WHEN $3 > 0 THEN key_hash END,
+                        previous_valid_until = CASE WHEN $3 > 0 THEN clock_timestamp() + $3 * interval '1 ms' END,
+                        key_hash = $2
+                  WHERE id = $1",
+            )
+            .bind(key.0)
+            .bind(next.hash().as_bytes().as_slice())
+            .bind(grace_ms)
+            .execute(&pool)
+            .await
+        })
+        .await?;
+        self.announce("api_key", key.0).await?;
+        Ok(next)
+    }
+
+    /// Gives a person's key a project, likewise.
+    ///
+    /// # Errors
+    /// When it has it.
+    pub async fn add_grant(&self, key: ApiKeyId, project: ProjectId) -> anyhow::Result<()> {
+        self.with_pool(async |pool| {
+            sqlx::query("INSERT INTO api_key_projects (api_key_id, project_id) VALUES ($1, $2)")
+                .bind(key.0)
+                .bind(project.0)
+                .execute(&pool)
+                .await
+        })
+        .await?;
+        self.announce("api_key", key.0).await
+    }
+
+    /// Takes a project from a person's key, likewise.
+    ///
+    /// # Errors
+    /// When the server cannot be reached.
+    pub async fn remove_grant(&self, key: ApiKeyId, project: ProjectId) -> anyhow::Result<()> {
+        self.with_pool(async |pool| {
+            sqlx::query("DELETE FROM api_key_projects WHERE api_key_id = $1 AND project_id = $2")
+                .bind(key.0)
+                .bind(project.0)
+                .execute(&pool)
+                .await
+        })
+        .await?;
+        self.announce("api_key", key.0).await
+    }
+
     /// Changes a route, likewise.
     ///
     /// # Errors

@@ -16,6 +16,7 @@ mod contention;
 mod crashes;
 mod entities;
 mod given_up;
+mod principals;
 mod queue;
 mod rollups;
 mod schema;
