@@ -132,6 +132,12 @@ impl OpenCall {
         std::future::pending().await
     }
 
+    /// Whether the request was sent upstream.
+    #[must_use]
+    pub fn is_sent(&self) -> bool {
+        self.sent
+    }
+
     /// The rest of the log row.
     pub fn entry_mut(&mut self) -> &mut Entry {
         &mut self.entry

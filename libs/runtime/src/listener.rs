@@ -102,6 +102,12 @@ impl Cut {
     pub async fn ordered(&self) {
         self.0.cancelled().await;
     }
+
+    /// A signal for some of the answers: it is given with this one, and may be given before.
+    #[must_use]
+    pub fn narrowed(&self) -> CancellationToken {
+        self.0.child_token()
+    }
 }
 
 /// A bound port that does not answer yet.

@@ -16,7 +16,7 @@ use ledger::{Ending, OpenCall, Outcome, Overruling};
 use providers::{Charge, Connection, UpstreamError, Usage};
 use store::ledger::{Ask, Denial};
 
-use crate::auth::Caller;
+use crate::auth::{Caller, Ended};
 use crate::catalog::Target;
 use crate::error::{EdgeError, Failure, KeyState};
 use crate::state::Edge;
@@ -162,8 +162,8 @@ fn refused(edge: &Edge, caller: &Caller, code: &str) -> EdgeError {
 
 /// What ends a call from our side before the first byte of its answer.
 pub(crate) enum Interruption {
-    /// This process is ending.
-    Stop,
+    /// Its key may not go on, or this process is ending.
+    Ended(Ended),
     /// The call was begun without waiting for its admission, and may not run after all.
     Overruled(Box<Overruling>),
 }
@@ -185,11 +185,11 @@ pub(crate) fn settle_unsent(
 }
 
 /// Waits for what ends a call before its first byte.
-pub(crate) async fn interrupted(edge: &Edge, call: &mut OpenCall) -> Interruption {
+pub(crate) async fn interrupted(caller: &Caller, call: &mut OpenCall) -> Interruption {
     tokio::select! {
         biased;
         overruling = call.overruled() => Interruption::Overruled(Box::new(overruling)),
-        () = edge.cut.ordered() => Interruption::Stop,
+        ended = caller.live().ended() => Interruption::Ended(ended),
     }
 }
 
@@ -202,7 +202,7 @@ pub(crate) fn settle_interrupted(
     headers: HeaderMap,
 ) -> Failure {
     match interruption {
-        Interruption::Stop => Failure::with(settle_cut(call), headers),
+        Interruption::Ended(ended) => Failure::with(settle_ended(call, ended), headers),
         // The provider may bill the prompt.
         Interruption::Overruled(overruling) => settle_overruled(edge, caller, call, *overruling, Ending::Cut, headers),
     }
@@ -237,10 +237,21 @@ pub(crate) fn settle_failed(call: OpenCall, error: &UpstreamError) {
     call.finish(ending, error.status(), error.code());
 }
 
-/// Settles a call that this process gives up before the first byte because it is ending.
-pub(crate) fn settle_cut(call: OpenCall) -> EdgeError {
-    call.finish(Ending::Fault, 499, Some("shutting_down"));
-    EdgeError::ShuttingDown
+/// Settles a call that has to end before the first byte of its answer, and says what its client is told. It is free
+/// where it is this process that is ending, and where nothing was sent for it.
+pub(crate) fn settle_ended(call: OpenCall, ended: Ended) -> EdgeError {
+    let ending = if ended == Ended::Stopping || !call.is_sent() { Ending::Fault } else { Ending::Cut };
+    let error = EdgeError::from(ended);
+    let (status, code) = ended_as(&error);
+    call.finish(ending, status, code.as_deref());
+    error
+}
+
+/// The status and the code that the log has of a call that had to end.
+pub(crate) fn ended_as(error: &EdgeError) -> (u16, Option<String>) {
+    let face = error.face();
+    let status = if matches!(error, EdgeError::ShuttingDown) { 499 } else { face.status.as_u16() };
+    (status, face.code.map(Cow::into_owned))
 }
 
 /// Usage as the ledger takes it.

@@ -19,7 +19,7 @@ use tokio_util::task::TaskTracker;
 use vault::Vault;
 
 use crate::admission::{Denials, Tally, TokenCounter, keep_writing};
-use crate::auth::Principals;
+use crate::auth::{LiveCalls, Principals, Strangers, watch};
 use crate::body::Bodies;
 use crate::catalog::{Catalog, open_credential};
 use crate::config::Settings;
@@ -105,6 +105,7 @@ impl App {
         let (membership, ledger_tasks) = match started {
             Ok(Started { edge, from, membership, ledger_tasks }) => {
                 tasks.spawn(changes::follow(Arc::clone(&edge), from, stop_tasks.clone()));
+                tasks.spawn(watch(Arc::clone(&edge), stop_tasks.clone()));
                 tasks.spawn(keep_writing(Arc::clone(&edge), stop_tasks.clone()));
                 tasks.spawn(log_days::keep_ahead(store.clone(), stop_tasks.clone()));
                 late.open(api(&edge));
@@ -170,6 +171,9 @@ impl Parts<'_> {
         let commit_after = Some(self.settings.stream_commit_after).filter(|after| !after.is_zero());
         let edge = Arc::new(Edge {
             principals: Principals::new(),
+            strangers: Strangers::new(),
+            live: LiveCalls::new(cut),
+            trusted_proxies: self.settings.trusted_proxies.clone(),
             catalog: Catalog::new(store.clone(), vault),
             counter: TokenCounter::new(),
             denials: Denials::new(),
@@ -183,7 +187,7 @@ impl Parts<'_> {
             store: store.clone(),
             ledger,
             providers,
-            cut,
+            config_poll: self.settings.config_poll,
         });
         Ok(Started { edge, from, membership, ledger_tasks })
     }

@@ -1,33 +1,46 @@
 //! Who is calling: from the headers of a call to a project and what may be done with it.
 
 mod headers;
+mod live;
 mod principals;
+mod strangers;
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Instant;
 
-use axum::extract::{Request, State};
+use axum::extract::{ConnectInfo, Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
-use domain::{ApiKey, ApiKeyId, KeyKind, ProjectId, Scope};
+use domain::{ApiKey, ApiKeyId, KeyHash, KeyKind, ProjectId, Scope};
 use http::HeaderMap;
 
 use crate::error::{EdgeError, Failure, KeyState};
 use crate::state::Shared;
-use headers::{asked_project, key_text};
+use headers::{asked_project, forwarded_for, key_text};
+use principals::Recalled;
 
+pub(crate) use live::{Ended, LiveCall, LiveCalls, watch};
 pub(crate) use principals::{Known, Principals};
+pub(crate) use strangers::Strangers;
 
 /// A call's key and project, for handlers.
 #[derive(Clone)]
 pub(crate) struct Caller {
     pub(crate) project: ProjectId,
     known: Arc<Known>,
+    live: LiveCall,
 }
 
 impl Caller {
     /// The key, which admission reads again.
     pub(crate) fn key(&self) -> ApiKeyId {
         self.known.principal.key
+    }
+
+    /// The call among those that run, which ends when its key may not go on.
+    pub(crate) fn live(&self) -> &LiveCall {
+        &self.live
     }
 
     /// Whether the key has limits of its own.
@@ -58,25 +71,52 @@ pub(crate) async fn authenticate(
     mut request: Request,
     next: Next,
 ) -> Result<Response, Failure> {
-    let caller = identify(&edge, request.headers(), scope).await?;
+    let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
+    let peer = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |ConnectInfo(peer)| peer.ip());
+    let caller = identify(&edge, request.headers(), peer, scope).await?;
     request.extensions_mut().insert(caller);
     Ok(next.run(request).await)
 }
 
-async fn identify(edge: &Shared, headers: &HeaderMap, scope: Option<Scope>) -> Result<Caller, EdgeError> {
+async fn identify(edge: &Shared, headers: &HeaderMap, peer: IpAddr, scope: Option<Scope>) -> Result<Caller, EdgeError> {
     let text = key_text(headers).ok_or(EdgeError::NoKey)?;
     // The checksum is in the key: a mistyped one costs no question to the database.
     let key = ApiKey::parse(text).map_err(|_| EdgeError::BadKey)?;
     if key.kind() == KeyKind::Management {
         return Err(EdgeError::BadKey);
     }
-    let known = edge.store.in_time(edge.principals.find(&edge.store, key.hash())).await?.ok_or(EdgeError::BadKey)?;
+    let hash = key.hash();
+    let known = match edge.principals.recall(&hash) {
+        Recalled::Known(known) => known,
+        Recalled::Unknown => return Err(EdgeError::BadKey),
+        Recalled::Nothing => {
+            let client = edge.trusted_proxies.client(peer, forwarded_for(headers));
+            look_up(edge, hash, client).await?
+        }
+    };
     check_state(&known)?;
     if let Some(scope) = scope.filter(|scope| !has_scope(&known, *scope)) {
         return Err(EdgeError::Scope(scope));
     }
     let project = choose_project(&known, asked_project(headers))?;
-    Ok(Caller { project, known })
+    let live = edge.live.enter(&known, project);
+    if !edge.principals.holds(&hash, &known) {
+        // It was changed between the look at it and now, when nobody could know of this call.
+        edge.live.key_changed(known.principal.key);
+    }
+    Ok(Caller { project, known, live })
+}
+
+/// Asks the database for a key. Clients that have asked for many that do not exist take turns.
+async fn look_up(edge: &Shared, hash: KeyHash, client: IpAddr) -> Result<Arc<Known>, EdgeError> {
+    let too_many = |retry_after| EdgeError::TooManyUnknownKeys { retry_after };
+    let turn = edge.strangers.turn(client, edge.store.acquire_timeout()).await.map_err(too_many)?;
+    let found = edge.store.in_time(edge.principals.read(&edge.store, hash)).await?;
+    drop(turn);
+    match found {
+        Some(known) => Ok(known),
+        None => Err(edge.strangers.missed(client, Instant::now()).map_or_else(too_many, |()| EdgeError::BadKey)),
+    }
 }
 
 fn check_state(known: &Known) -> Result<(), EdgeError> {
@@ -148,6 +188,7 @@ mod tests {
                 has_cost_budget: false,
             },
             grants: grants.iter().map(|(id, name)| (ProjectId(*id), (*name).to_owned())).collect(),
+            ends: None,
         }
     }
 

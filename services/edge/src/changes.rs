@@ -10,8 +10,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::state::Shared;
 
-/// How long a change may go unnoticed when no notification comes.
-const POLL: Duration = Duration::from_secs(5);
+/// How long to try to listen.
+const LISTEN: Duration = Duration::from_secs(5);
 /// Before listening is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
 const PAGE: i64 = 500;
@@ -42,8 +42,9 @@ impl Tail {
     /// Waits for a notification, or until it is time to look without one.
     async fn wait(&mut self) {
         self.unheard = false;
+        let poll = self.edge.config_poll;
         if self.listener.is_none() && self.store.has_sessions() {
-            match timeout(POLL, self.store.listen(Topic::Config)).await {
+            match timeout(LISTEN, self.store.listen(Topic::Config)).await {
                 // Something may have been changed before this moment: look at once.
                 Ok(Ok(listener)) => {
                     self.listener = listener;
@@ -56,10 +57,10 @@ impl Tail {
             }
         }
         let Some(listener) = &mut self.listener else {
-            tokio::time::sleep(POLL).await;
+            tokio::time::sleep(poll).await;
             return;
         };
-        match timeout(POLL, listener.heard()).await {
+        match timeout(poll, listener.heard()).await {
             Ok(Ok(_)) => {}
             Ok(Err(_)) => self.listener = None,
             Err(_) => self.unheard = true,
@@ -100,12 +101,17 @@ impl Tail {
             "api_key" => {
                 edge.principals.key_changed(ApiKeyId(change.row_id));
                 edge.denials.key_changed(ApiKeyId(change.row_id));
+                edge.live.key_changed(ApiKeyId(change.row_id));
             }
-            "user" => edge.principals.user_changed(UserId(change.row_id)),
+            "user" => {
+                edge.principals.user_changed(UserId(change.row_id));
+                edge.live.user_changed(UserId(change.row_id));
+            }
             "project" => {
                 edge.principals.project_changed(ProjectId(change.row_id));
                 edge.catalog.project_changed(ProjectId(change.row_id));
                 edge.denials.project_changed(ProjectId(change.row_id));
+                edge.live.project_changed(ProjectId(change.row_id));
             }
             "route" | "connection" | "store" => edge.catalog.projects_changed(),
             "price" => edge.catalog.prices_changed(),
@@ -117,6 +123,7 @@ impl Tail {
     fn forget_all(&self) {
         self.edge.principals.clear();
         self.edge.denials.clear();
+        self.edge.live.all_changed();
         self.edge.catalog.projects_changed();
         self.edge.catalog.prices_changed();
     }

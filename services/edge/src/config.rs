@@ -3,13 +3,16 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use config::{Database, Env, Logging, OrphanAfter, PrivateUpstreams, SecretKey, Shutdown, Size};
+use config::{Database, Env, Logging, OrphanAfter, PrivateUpstreams, SecretKey, Shutdown, Size, TrustedProxies};
 
 use crate::cors::CorsOrigins;
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
+
+/// A change is to be followed within 5 s where there are no notifications; one of these seconds is for following it.
+const CONFIG_POLL: Duration = Duration::from_secs(4);
 
 /// Everything an edge reads from its environment.
 #[derive(Clone, Debug)]
@@ -41,6 +44,10 @@ pub struct Settings {
     pub private_upstreams: PrivateUpstreams,
     /// `CORS_ORIGINS`: the web pages that may call.
     pub cors_origins: CorsOrigins,
+    /// Which proxies are believed when they say where a call comes from.
+    pub trusted_proxies: TrustedProxies,
+    /// After how long without a notification changes of configuration are looked for. Not of the environment.
+    pub config_poll: Duration,
     /// How long a provider may be silent within an answer. Not of the environment.
     pub upstream_idle: Duration,
     /// How long a stream may be silent before a comment is sent, so that nothing on the way takes it for dead. Not of
@@ -66,6 +73,8 @@ impl runtime::Settings for Settings {
             orphan_after: OrphanAfter::read(env),
             private_upstreams: PrivateUpstreams::read(env),
             cors_origins: CorsOrigins::read(env),
+            trusted_proxies: TrustedProxies::read(env),
+            config_poll: CONFIG_POLL,
             upstream_idle: 5 * MINUTE,
             ping_every: 15 * SECOND,
             bodies: Size::mebibytes(512),

@@ -3,6 +3,7 @@
 mod face;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::response::{IntoResponse, Response};
 use domain::Scope;
@@ -31,6 +32,8 @@ pub(crate) enum EdgeError {
     NoKey,
     #[error("the API key is not valid here")]
     BadKey,
+    #[error("too many API keys that do not exist came from this address")]
+    TooManyUnknownKeys { retry_after: Duration },
     #[error("{}", key_state_text(*.0))]
     KeyState(KeyState),
     #[error("the API key lacks the scope {}", .0.as_str())]

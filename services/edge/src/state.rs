@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use config::TrustedProxies;
 use ledger::Ledger;
 use providers::Providers;
-use runtime::Cut;
 use store::Store;
 
 use crate::admission::{Denials, Tally, TokenCounter};
-use crate::auth::Principals;
+use crate::auth::{LiveCalls, Principals, Strangers};
 use crate::body::Bodies;
 use crate::catalog::Catalog;
 use crate::grounding::Grounding;
@@ -21,6 +21,11 @@ pub(crate) struct Edge {
     pub(crate) ledger: Ledger,
     pub(crate) providers: Providers,
     pub(crate) principals: Principals,
+    /// Who sends keys that do not exist.
+    pub(crate) strangers: Strangers,
+    /// The calls that run, which end when their key may not go on or this process is ending.
+    pub(crate) live: Arc<LiveCalls>,
+    pub(crate) trusted_proxies: TrustedProxies,
     pub(crate) catalog: Catalog,
     pub(crate) counter: TokenCounter,
     /// What was denied a moment ago.
@@ -37,8 +42,8 @@ pub(crate) struct Edge {
     pub(crate) commit_after: Option<Duration>,
     /// After how much silence a stream is sent a comment.
     pub(crate) ping_every: Duration,
-    /// Tells that answers in flight have to end.
-    pub(crate) cut: Cut,
+    /// After how long without a notification changes of configuration are looked for.
+    pub(crate) config_poll: Duration,
 }
 
 /// How handlers hold it.

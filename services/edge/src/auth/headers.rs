@@ -4,6 +4,7 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName};
 
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const PROJECT: HeaderName = HeaderName::from_static("x-ragmux-project");
 
 /// The key's text: a bearer token (RFC 6750, 2.1), else `x-api-key`.
@@ -21,6 +22,11 @@ pub(super) fn asked_project(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(PROJECT)?;
     // Names may be in any script, and HTTP libraries send them as UTF-8.
     Some(std::str::from_utf8(value.as_bytes()).unwrap_or_default().trim())
+}
+
+/// The addresses that proxies have noted, the nearest last. A header that is not text is an entry that is no address.
+pub(super) fn forwarded_for(headers: &HeaderMap) -> impl DoubleEndedIterator<Item = &str> {
+    headers.get_all(FORWARDED_FOR).into_iter().flat_map(|value| value.to_str().unwrap_or_default().split(','))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Keys as the database knows them, kept until they change.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use domain::{ApiKeyId, KeyHash, ProjectId, UserId};
 use store::principals::Principal;
@@ -22,6 +22,16 @@ const UNKNOWN: usize = 10_000;
 pub(crate) struct Known {
     pub(crate) principal: Principal,
     pub(crate) grants: Vec<(ProjectId, String)>,
+    /// Until when what the database said holds: not longer than the key or the grace of its old secret.
+    pub(crate) ends: Option<Instant>,
+}
+
+/// What is known of a key without the database.
+pub(crate) enum Recalled {
+    Known(Arc<Known>),
+    /// There was none a moment ago.
+    Unknown,
+    Nothing,
 }
 
 /// The keys that have called.
@@ -35,26 +45,40 @@ impl Principals {
         Self { known: Kept::new(KNOWN), unknown: Kept::new(UNKNOWN) }
     }
 
-    /// The key with this hash, in whatever state it is; `None` when there is none.
-    pub(crate) async fn find(&self, store: &Store, hash: KeyHash) -> Result<Option<Arc<Known>>, StoreError> {
-        if let Some(known) = self.known.get(&hash) {
-            return Ok(Some(known));
+    /// The key with this hash, in whatever state it is, as far as it is kept here.
+    pub(crate) fn recall(&self, hash: &KeyHash) -> Recalled {
+        match self.known.get(hash) {
+            Some(known) => Recalled::Known(known),
+            None if self.unknown.get(hash).is_some() => Recalled::Unknown,
+            None => Recalled::Nothing,
         }
-        if self.unknown.get(&hash).is_some() {
-            return Ok(None);
-        }
+    }
+
+    /// Whether nothing was heard since that could make this key another.
+    pub(crate) fn holds(&self, hash: &KeyHash, known: &Arc<Known>) -> bool {
+        self.known.get(hash).is_some_and(|kept| Arc::ptr_eq(&kept, known))
+    }
+
+    /// Asks the database for the key with this hash; `None` when there is none.
+    pub(crate) async fn read(&self, store: &Store, hash: KeyHash) -> Result<Option<Arc<Known>>, StoreError> {
         let (reading, reading_unknown) = (self.known.reading(), self.unknown.reading());
+        let asked = Instant::now();
         let Some(principal) = store.find_principal(&hash).await? else {
             self.unknown.keep(reading_unknown, hash, (), UNKNOWN_TIME);
             return Ok(None);
         };
         let projects: Vec<ProjectId> = principal.project.into_iter().chain(principal.granted.iter().copied()).collect();
         let grants = if projects.is_empty() { Vec::new() } else { store.list_project_names(&projects).await? };
-        let ends = principal.expires_in_seconds.and_then(|seconds| u64::try_from(seconds).ok());
-        // One that has ended already stays as it is.
-        let time = ends.filter(|seconds| *seconds > 0).map_or(KNOWN_TIME, |s| Duration::from_secs(s).min(KNOWN_TIME));
-        let known = Arc::new(Known { principal, grants });
-        self.known.keep(reading, hash, Arc::clone(&known), time);
+        let left = principal.expires_in_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+        // One that has ended already stays as it is. The seconds are rounded up: in the last of them it is asked for
+        // each time, so that it never counts as good for longer than it is.
+        let left = left.filter(|seconds| *seconds > 0).map(|seconds| Duration::from_secs(seconds - 1));
+        let ends = left.and_then(|left| asked.checked_add(left));
+        let known = Arc::new(Known { principal, grants, ends });
+        let time = ends.map_or(KNOWN_TIME, |ends| ends.saturating_duration_since(Instant::now()).min(KNOWN_TIME));
+        if !time.is_zero() {
+            self.known.keep(reading, hash, Arc::clone(&known), time);
+        }
         Ok(Some(known))
     }
 

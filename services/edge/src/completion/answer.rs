@@ -79,7 +79,7 @@ async fn whole(edge: &Shared, caller: &Caller, ready: Ready) -> Result<Response,
     let answer = tokio::select! {
         biased;
         answer = itinerary.send(&edge.providers, &mut attempts) => Ok(answer),
-        interruption = interrupted(edge, &mut call) => Err(interruption),
+        interruption = interrupted(caller, &mut call) => Err(interruption),
     };
     let answer = match answer {
         Ok(answer) => answer,
@@ -133,7 +133,7 @@ async fn stream(edge: Shared, caller: &Caller, ready: Ready) -> Result<Response,
         tokio::select! {
             biased;
             first = waited => Ok(first),
-            interruption = interrupted(&edge, &mut call) => Err(interruption),
+            interruption = interrupted(caller, &mut call) => Err(interruption),
         }
     };
     let first = match first {
@@ -146,7 +146,7 @@ async fn stream(edge: Shared, caller: &Caller, ready: Ready) -> Result<Response,
         Some((itinerary, attempts, answer)) => {
             let family = itinerary.note(&attempts, &mut call, Some(&mut headers));
             match answer {
-                Ok(Answer::Stream(stream)) => Relay::streaming(&edge, id, dialect, call, family, stream),
+                Ok(Answer::Stream(stream)) => Relay::streaming(&edge, caller, id, dialect, call, family, stream),
                 Ok(Answer::Json(_)) => {
                     let error = UpstreamError::BadAnswer("it is not a stream");
                     settle_failed(*call, &error);
@@ -158,7 +158,7 @@ async fn stream(edge: Shared, caller: &Caller, ready: Ready) -> Result<Response,
                 }
             }
         }
-        None => Relay::connecting(&edge, id, dialect, call, connecting),
+        None => Relay::connecting(&edge, caller, id, dialect, call, connecting),
     };
     let mut response = Response::new(Body::from_stream(relay.into_stream().map(Ok::<_, std::convert::Infallible>)));
     *response.headers_mut() = headers;

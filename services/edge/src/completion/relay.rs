@@ -12,12 +12,12 @@ use domain::RequestId;
 use futures::Stream;
 use ledger::{Ending, OpenCall};
 use providers::{Answer, Attempts, ChatStream, ClientDialect, Told, UpstreamError};
-use runtime::Cut;
 use tokens::Family;
 use tokio::time::{Instant, sleep_until};
 
 use super::itinerary::Itinerary;
-use crate::admission::{output, reported, settle_failed};
+use crate::admission::{ended_as, output, reported, settle_failed};
+use crate::auth::{Caller, Ended, LiveCall};
 use crate::error::EdgeError;
 use crate::state::Edge;
 
@@ -48,7 +48,7 @@ pub(super) struct Relay {
     id: RequestId,
     dialect: ClientDialect,
     family: Family,
-    cut: Cut,
+    live: LiveCall,
     ping_every: Duration,
     ping_due: Instant,
 }
@@ -63,32 +63,34 @@ enum Step {
     Connected(Box<Connected>),
     Next(Result<Option<Bytes>, UpstreamError>),
     Silent,
-    Cut,
+    Ended(Ended),
 }
 
 impl Relay {
     /// A stream whose first event is there.
     pub(super) fn streaming(
         edge: &Edge,
+        caller: &Caller,
         id: RequestId,
         dialect: ClientDialect,
         call: Box<OpenCall>,
         family: Family,
         stream: Box<ChatStream>,
     ) -> Self {
-        Self::new(edge, id, dialect, call, family, Phase::Streaming(stream))
+        Self::new(edge, caller, id, dialect, call, family, Phase::Streaming(stream))
     }
 
     /// A stream that the client is told of before the provider has said anything.
     pub(super) fn connecting(
         edge: &Edge,
+        caller: &Caller,
         id: RequestId,
         dialect: ClientDialect,
         call: Box<OpenCall>,
         connecting: Connecting,
     ) -> Self {
         // Which family counts turns out with where the call goes.
-        let mut relay = Self::new(edge, id, dialect, call, Family::Estimated, Phase::Connecting(connecting));
+        let mut relay = Self::new(edge, caller, id, dialect, call, Family::Estimated, Phase::Connecting(connecting));
         // The first ping goes out with the status.
         relay.ping_due = Instant::now();
         relay
@@ -96,6 +98,7 @@ impl Relay {
 
     fn new(
         edge: &Edge,
+        caller: &Caller,
         id: RequestId,
         dialect: ClientDialect,
         call: Box<OpenCall>,
@@ -104,7 +107,7 @@ impl Relay {
     ) -> Self {
         let ping_every = edge.ping_every;
         let ping_due = Instant::now() + ping_every;
-        Self { phase, call: Some(call), id, dialect, family, cut: edge.cut.clone(), ping_every, ping_due }
+        Self { phase, call: Some(call), id, dialect, family, live: caller.live().clone(), ping_every, ping_due }
     }
 
     /// The bytes for the client, whole events each.
@@ -146,7 +149,7 @@ impl Relay {
                     return None;
                 }
                 // The answer was whole already.
-                Step::Next(Err(_)) | Step::Cut if self.call.is_none() => {
+                Step::Next(Err(_)) | Step::Ended(_) if self.call.is_none() => {
                     self.phase = Phase::Over;
                     return None;
                 }
@@ -154,11 +157,13 @@ impl Relay {
                     self.finish(Ending::Cut, error.status(), error.code());
                     return Some(self.tell(error.into()));
                 }
-                Step::Cut => {
+                Step::Ended(ended) => {
                     let is_connecting = matches!(self.phase, Phase::Connecting(_));
-                    let ending = if is_connecting { Ending::Fault } else { Ending::Cut };
-                    self.finish(ending, 499, Some("shutting_down"));
-                    return Some(self.tell(EdgeError::ShuttingDown));
+                    let is_ours = is_connecting && ended == Ended::Stopping;
+                    let error = EdgeError::from(ended);
+                    let (status, code) = ended_as(&error);
+                    self.finish(if is_ours { Ending::Fault } else { Ending::Cut }, status, code.as_deref());
+                    return Some(self.tell(error));
                 }
             }
         }
@@ -171,14 +176,14 @@ impl Relay {
             Phase::Connecting(connecting) => tokio::select! {
                 biased;
                 connected = connecting => Step::Connected(Box::new(connected)),
-                () = self.cut.ordered() => Step::Cut,
+                ended = self.live.ended() => Step::Ended(ended),
                 () = silent => Step::Silent,
             },
             // A read that is given up loses nothing.
             Phase::Streaming(stream) => tokio::select! {
                 biased;
                 next = stream.next() => Step::Next(next),
-                () = self.cut.ordered() => Step::Cut,
+                ended = self.live.ended() => Step::Ended(ended),
                 () = silent => Step::Silent,
             },
         })

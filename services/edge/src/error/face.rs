@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use domain::Tier;
 use http::StatusCode;
+use providers::{RequestError, scrub};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use store::ledger::Denial;
@@ -15,6 +16,7 @@ use crate::money::{dollars, number};
 
 const INVALID_REQUEST: &str = "invalid_request_error";
 const INVALID_KEY: &str = "invalid_api_key";
+const RATE_LIMIT: &str = "rate_limit_exceeded";
 const SERVER: &str = "server_error";
 
 /// When to come back to a service that is starting, stopping or full.
@@ -71,6 +73,12 @@ impl<'a> Face<'a> {
         self
     }
 
+    /// The message quotes the call, and what it quotes may be a key in the wrong place.
+    fn quoting(mut self) -> Self {
+        self.message = scrub(&self.message, None);
+        self
+    }
+
     fn retry(mut self, after: Option<Duration>) -> Self {
         self.retry_after = after;
         self
@@ -84,12 +92,18 @@ impl EdgeError {
         match self {
             Self::NoKey => Face::new(S::UNAUTHORIZED, INVALID_REQUEST, None, self),
             Self::BadKey => Face::new(S::UNAUTHORIZED, INVALID_KEY, INVALID_KEY, self),
+            Self::TooManyUnknownKeys { retry_after } => {
+                let code = "too_many_unknown_keys";
+                Face::new(S::TOO_MANY_REQUESTS, RATE_LIMIT, code, self).retry(Some(*retry_after))
+            }
             Self::KeyState(state) => Face::new(S::UNAUTHORIZED, INVALID_KEY, key_state_code(*state), self),
             Self::Scope(_) => Face::new(S::FORBIDDEN, "insufficient_scope", "insufficient_scope", self),
             Self::ProjectRequired { .. } => Face::new(S::BAD_REQUEST, INVALID_REQUEST, "project_required", self),
             Self::ProjectNotGranted => Face::new(S::FORBIDDEN, INVALID_REQUEST, "project_not_granted", self),
-            Self::NoSuchRoute { .. } => Face::new(S::NOT_FOUND, INVALID_REQUEST, "unknown_url", self),
-            Self::WrongMethod { .. } => Face::new(S::METHOD_NOT_ALLOWED, INVALID_REQUEST, "method_not_allowed", self),
+            Self::NoSuchRoute { .. } => Face::new(S::NOT_FOUND, INVALID_REQUEST, "unknown_url", self).quoting(),
+            Self::WrongMethod { .. } => {
+                Face::new(S::METHOD_NOT_ALLOWED, INVALID_REQUEST, "method_not_allowed", self).quoting()
+            }
             Self::TooLarge { .. } => Face::new(S::PAYLOAD_TOO_LARGE, INVALID_REQUEST, "request_too_large", self),
             Self::Encoded => Face::new(S::UNSUPPORTED_MEDIA_TYPE, INVALID_REQUEST, "unsupported_encoding", self),
             Self::BodyBroken => Face::new(S::BAD_REQUEST, INVALID_REQUEST, "incomplete_body", self),
@@ -97,9 +111,12 @@ impl EdgeError {
             Self::Overloaded | Self::Busy => {
                 Face::new(S::SERVICE_UNAVAILABLE, SERVER, "overloaded", self).retry(Some(SHORTLY))
             }
+            Self::Request(error @ RequestError::Malformed(_)) => {
+                Face::new(S::BAD_REQUEST, INVALID_REQUEST, None, error).quoting()
+            }
             Self::Request(error) => Face::new(S::BAD_REQUEST, INVALID_REQUEST, None, error).about(error.param()),
             Self::ModelNotFound { .. } => {
-                Face::new(S::NOT_FOUND, INVALID_REQUEST, "model_not_found", self).about(Some("model"))
+                Face::new(S::NOT_FOUND, INVALID_REQUEST, "model_not_found", self).about(Some("model")).quoting()
             }
             Self::NoConnection { .. } => Face::new(S::SERVICE_UNAVAILABLE, SERVER, "model_unavailable", self),
             Self::CredentialUnreadable => Face::new(S::SERVICE_UNAVAILABLE, SERVER, "credential_unreadable", self),
@@ -141,7 +158,7 @@ fn key_state_code(state: KeyState) -> &'static str {
 fn denied(denial: &Denial) -> Face<'_> {
     let is_cost = denial.code.starts_with("cost_");
     let is_quota = is_cost || denial.code.starts_with("budget_");
-    let kind = if is_quota { "insufficient_quota" } else { "rate_limit_exceeded" };
+    let kind = if is_quota { "insufficient_quota" } else { RATE_LIMIT };
     let what = match denial.code.as_str() {
         "rate_limit_rpm" => "requests per minute",
         "rate_limit_tpm" => "tokens per minute",

@@ -68,7 +68,7 @@ pub(crate) async fn create(
     let answer = tokio::select! {
         biased;
         answer = edge.providers.embeddings(&connection, &upstream, &mut attempts) => Ok(answer),
-        interruption = interrupted(&edge, &mut call) => Err(interruption),
+        interruption = interrupted(&caller, &mut call) => Err(interruption),
     };
     let answer = match answer {
         Ok(answer) => answer,

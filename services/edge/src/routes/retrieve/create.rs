@@ -12,7 +12,7 @@ use retrieval::Hit;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::admission::{Admitted, Claim, Model, Tags, admit, overruled_by_now, settle_cut, settle_unsent};
+use crate::admission::{Admitted, Claim, Model, Tags, admit, overruled_by_now, settle_ended, settle_unsent};
 use crate::auth::Caller;
 use crate::error::{EdgeError, Failure};
 use crate::grounding::{Plan, Source, cut, top_k};
@@ -105,7 +105,7 @@ pub(crate) async fn create(
     let found = tokio::select! {
         biased;
         found = edge.grounding.search(&plan, &prices, &mut call) => found,
-        () = edge.cut.ordered() => return Err(Failure::with(settle_cut(*call), headers)),
+        ended = caller.live().ended() => return Err(Failure::with(settle_ended(*call, ended), headers)),
     };
     let (found, embedded) = match found {
         Ok(found) => found,
