@@ -12,6 +12,7 @@ mod client;
 mod exactness;
 mod grounded_answer;
 mod ingestion_faults;
+mod keys;
 mod killed_edge;
 mod limits;
 mod load;
