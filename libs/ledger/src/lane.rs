@@ -15,7 +15,7 @@ use crate::call::{Ending, OpenCall, Overruling, Verdict};
 use crate::denied::{Denied, LastTries, Unsaid};
 use crate::error::LedgerError;
 use crate::live::LiveCalls;
-use crate::parked::{Parked, by_project};
+use crate::parked::{Parked, by_project, is_mixed};
 use crate::place::Place;
 use crate::pulse::Pulse;
 use crate::service::Outcome;
@@ -32,8 +32,8 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// How long an admission that nobody waits for waits for others to go with it.
 const GATHER: Duration = Duration::from_millis(4);
 
-/// For how long asks of a project are turned away after somebody held its row, or its key's, for too long: each try takes
-/// a second from the others.
+/// For how long asks of a project are turned away after somebody held its row, or its key's, for too long. Then it is looked
+/// whether that is over, before the others are made to wait for it again.
 const LOCKED: Duration = Duration::from_secs(2);
 
 /// An ask on its way to the database.
@@ -148,6 +148,7 @@ impl Lane {
                 () = self.parked.due() => {
                     self.begin();
                     let batch = self.parked.take(BATCH);
+                    let batch = self.without_locked(batch).await;
                     self.admit(batch).await;
                     continue;
                 }
@@ -180,7 +181,8 @@ impl Lane {
             self.pulse.works(oldest);
             let mut batch = std::mem::take(&mut self.unsent);
             batch.retain(Waiting::is_wanted);
-            let mut batch = self.turn_away(batch);
+            let batch = self.turn_away(batch);
+            let mut batch = self.without_locked(batch).await;
             while !batch.is_empty() {
                 let rest = batch.split_off(batch.len().min(BATCH));
                 self.admit(batch).await;
@@ -201,11 +203,33 @@ impl Lane {
     /// Turns asks of locked projects away, and returns the others.
     fn turn_away(&mut self, batch: Vec<Waiting>) -> Vec<Waiting> {
         let now = Instant::now();
-        self.locked.retain(|_, until| *until > now);
-        let (away, rest): (Vec<_>, Vec<_>) =
-            batch.into_iter().partition(|waiting| self.locked.contains_key(&waiting.ask.project));
+        let is_locked = |waiting: &Waiting| self.locked.get(&waiting.ask.project).is_some_and(|until| *until > now);
+        let (away, rest): (Vec<_>, Vec<_>) = batch.into_iter().partition(is_locked);
         self.fail(away, &StoreError::Conflict);
         rest
+    }
+
+    /// Looks again at projects that were locked when they were last asked for. Fails what is still locked, and returns the
+    /// others.
+    async fn without_locked(&mut self, batch: Vec<Waiting>) -> Vec<Waiting> {
+        let (doubtful, mut rest): (Vec<_>, Vec<_>) =
+            batch.into_iter().partition(|waiting| self.locked.contains_key(&waiting.ask.project));
+        if !doubtful.is_empty() {
+            rest.extend(self.fail_locked(doubtful).await);
+        }
+        rest
+    }
+
+    /// Fails asks of projects that are locked now, and returns the others.
+    async fn fail_locked(&mut self, batch: Vec<Waiting>) -> Vec<Waiting> {
+        let payers = batch.iter().map(|waiting| (waiting.ask.project, waiting.ask.key));
+        // If it cannot be asked, admission does not get through either.
+        let locked = self.link.list_locked_projects(payers).await.unwrap_or_default();
+        let (locked, free): (Vec<_>, Vec<_>) =
+            batch.into_iter().partition(|waiting| locked.contains(&waiting.ask.project));
+        self.locked.extend(locked.iter().map(|waiting| (waiting.ask.project, Instant::now() + LOCKED)));
+        self.fail(locked, &StoreError::Conflict);
+        free
     }
 
     /// Puts the calls of this lane back that a crash of the database may have lost, where no admission does it.
@@ -258,6 +282,9 @@ impl Lane {
     async fn admit(&mut self, batch: Vec<Waiting>) {
         let mut batches = vec![batch];
         while let Some(mut batch) = batches.pop() {
+            if batch.is_empty() {
+                continue;
+            }
             let since = Instant::now();
             let outcome = self.ask(&batch.iter().collect::<Vec<_>>()).await;
             match outcome {
@@ -273,14 +300,19 @@ impl Lane {
                     }
                 }
                 // Somebody has locked a project or a key: its calls fail without the others.
-                Err(StoreError::Conflict) => {
-                    let mut parts = by_project(batch, |waiting| waiting.ask.project);
-                    if parts.len() > 1 {
-                        batches.extend(parts.into_values());
-                    } else if let Some((project, batch)) = parts.drain().next() {
-                        self.locked.insert(project, Instant::now() + LOCKED);
-                        self.fail(batch, &StoreError::Conflict);
+                Err(StoreError::Conflict) if is_mixed(&batch, |waiting| waiting.ask.project) => {
+                    let calls = batch.len();
+                    let free = self.fail_locked(batch).await;
+                    if free.len() < calls {
+                        batches.push(free);
+                    } else {
+                        batches.extend(by_project(free, |waiting| waiting.ask.project).into_values());
                     }
+                }
+                Err(StoreError::Conflict) => {
+                    let until = Instant::now() + LOCKED;
+                    self.locked.extend(batch.iter().map(|waiting| (waiting.ask.project, until)));
+                    self.fail(batch, &StoreError::Conflict);
                 }
                 Err(error) if error.is_transient() => self.fail(batch, &error),
                 Err(error) if batch.len() > 1 => {

@@ -72,6 +72,11 @@ impl<T> Parked<T> {
     }
 }
 
+/// Whether a batch has work of several projects.
+pub(crate) fn is_mixed<T>(batch: &[T], project: impl Fn(&T) -> ProjectId) -> bool {
+    batch.first().is_some_and(|first| batch.iter().any(|work| project(work) != project(first)))
+}
+
 /// Parts a batch by the project of each piece of work.
 pub(crate) fn by_project<T>(batch: Vec<T>, project: impl Fn(&T) -> ProjectId) -> HashMap<ProjectId, Vec<T>> {
     let mut parts: HashMap<ProjectId, Vec<T>> = HashMap::new();

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::call::{Handed, Verdict};
 use crate::lane::BARE;
 use crate::live::LiveCalls;
-use crate::parked::{Parked, by_project};
+use crate::parked::{Parked, by_project, is_mixed};
 use crate::place::Room;
 
 /// Calls that may be open, or ended and not yet durable in the ledger, at once in one process; admission waits beyond it.
@@ -204,6 +204,8 @@ impl Writer {
     /// Tries what was put aside.
     async fn settle_aside(&mut self) {
         let batch = self.aside.take(BATCH);
+        // The others need not wait to find out that it is still locked.
+        let batch = self.put_locked_aside(batch).await;
         self.write(batch).await;
         self.flush_at.get_or_insert_with(|| Instant::now() + FLUSH_AFTER);
     }
@@ -263,14 +265,18 @@ impl Writer {
                         break;
                     }
                     // Somebody has locked a project or a key: its calls wait without the others.
-                    Err(StoreError::Conflict) => {
-                        let mut parts = by_project(batch, |settlement| settlement.call.ask.project);
-                        if parts.len() > 1 {
-                            batches.extend(parts.into_values());
-                        } else if let Some((project, batch)) = parts.drain().next() {
-                            self.aside.park(project, batch, LONGEST_PAUSE);
-                            tracing::warn!(calls = self.aside.len(), "settlements wait for a lock that somebody holds");
+                    Err(StoreError::Conflict) if is_mixed(&batch, |settlement| settlement.call.ask.project) => {
+                        let calls = batch.len();
+                        let free = self.put_locked_aside(batch).await;
+                        if free.len() < calls {
+                            batches.push(free);
+                        } else {
+                            batches.extend(by_project(free, |settlement| settlement.call.ask.project).into_values());
                         }
+                        break;
+                    }
+                    Err(StoreError::Conflict) => {
+                        self.put_aside(batch);
                         break;
                     }
                     // Whatever is not the values' fault passes, however long it takes: nothing is dropped for it.
@@ -307,6 +313,27 @@ impl Writer {
                 }
             }
         }
+    }
+
+    /// Puts settlements of projects aside that are locked now, and returns the others.
+    async fn put_locked_aside(&mut self, batch: Vec<Settlement>) -> Vec<Settlement> {
+        let payers = batch.iter().map(|settlement| (settlement.call.ask.project, settlement.call.ask.key));
+        // If it cannot be asked, settlement does not get through either.
+        let locked = self.link.list_locked_projects(payers).await.unwrap_or_default();
+        let (locked, free): (Vec<_>, Vec<_>) =
+            batch.into_iter().partition(|settlement| locked.contains(&settlement.call.ask.project));
+        self.put_aside(locked);
+        free
+    }
+
+    fn put_aside(&mut self, batch: Vec<Settlement>) {
+        if batch.is_empty() {
+            return;
+        }
+        for (project, settlements) in by_project(batch, |settlement| settlement.call.ask.project) {
+            self.aside.park(project, settlements, LONGEST_PAUSE);
+        }
+        tracing::warn!(calls = self.aside.len(), "settlements wait for a lock that somebody holds");
     }
 
     /// Remembers whose calls were settled, and when.

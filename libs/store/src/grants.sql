@@ -70,7 +70,7 @@ BEGIN
             settle_v2(uuid, uuid[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], jsonb),
             reassert_v1(uuid, uuid[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], jsonb),
             list_open_calls_v1(uuid, bigint), forget_calls_v1(uuid[]), give_up_v1(uuid, bigint, integer),
-            list_orphaned_instances_v1(bigint), flush_v1()
+            list_orphaned_instances_v1(bigint), flush_v1(), list_locked_projects_v1(bigint[], bigint[])
             TO %I', v_role);
     END LOOP;
 END $$;

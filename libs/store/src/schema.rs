@@ -48,6 +48,7 @@ pub const MIGRATIONS: &[Migration] = migrations! {
     15 "0015_usage.sql",
     16 "0016_ledger_locks.sql",
     17 "0017_key_standings.sql",
+    18 "0018_locked_projects.sql",
 };
 
 const GRANTS: &str = include_str!("grants.sql");

@@ -1,10 +1,13 @@
 //! Projects and keys whose rows somebody keeps locked.
 
 use std::sync::Mutex;
+use std::time::Duration;
 
 use ledger::{Ending, Ledger, LedgerError, Outcome};
+use store::Store;
 use store::ledger::Ask;
-use testkit::until;
+use testkit::{RoleName, until};
+use tokio::task::JoinSet;
 
 use crate::{BUDGET, Payer, ask, open, start};
 
@@ -42,19 +45,34 @@ async fn once_unlocked(ledger: &Ledger, ask: impl Fn() -> Ask) -> anyhow::Result
 
 #[tokio::test]
 async fn a_locked_project_does_not_keep_others_of_its_lane_from_being_admitted() -> anyhow::Result<()> {
-    let (database, payer, ledger, tasks) = start("").await?;
-    let mut others = Vec::new();
-    for n in 0..2 {
-        let project = database.insert_project(&format!("other {n}"), "tokens_per_day = 1000").await?;
+    let database = testkit::database().await?;
+    let mut payers = Vec::new();
+    for n in 0..20 {
+        let limits = if n == 0 { "" } else { "tokens_per_day = 1000" };
+        let project = database.insert_project(&format!("p{n}"), limits).await?;
         let (key, _) = database.insert_project_key(project).await?;
-        others.push(Payer { project, key });
+        payers.push(Payer { project, key });
     }
-    // A running call's ask that is tried again and again, and one that waits.
-    let lock = database.lock_project(payer.project).await?;
-    let running = open(ledger.admit_unlimited(ask(payer, 10, 100)).await?);
-    assert!(matches!(ledger.admit(ask(payer, 10, 100)).await, Err(LedgerError::Unavailable)));
-    for other in &others {
-        open(once_unlocked(&ledger, || ask(*other, 10, 100)).await?).finish(Ending::Fault, 502, None);
+    let mut config = database.config(RoleName::Edge);
+    config.acquire_timeout = Duration::from_secs(4);
+    let store = Store::new(&config, "test")?;
+    let (ledger, tasks) = Ledger::start(&store, &testkit::standing(&store).await?, Duration::from_secs(60));
+    // Of each lane many that are locked, each of which would be waited for for a second, and one that is not.
+    let (locked, free) = payers.split_at(18);
+    let lock = database.lock_projects(&locked.iter().map(|payer| payer.project).collect::<Vec<_>>()).await?;
+    // A running call's ask that is tried again and again, and some that wait, all in one batch.
+    let running = open(ledger.admit_unlimited(ask(locked[0], 10, 100)).await?);
+    let mut admitting = JoinSet::new();
+    for payer in payers.iter().copied() {
+        let ledger = ledger.clone();
+        admitting.spawn(async move { (payer.project, ledger.admit(ask(payer, 10, 100)).await) });
+    }
+    for (project, outcome) in admitting.join_all().await {
+        if free.iter().any(|payer| payer.project == project) {
+            open(outcome?).finish(Ending::Fault, 502, None);
+        } else {
+            assert!(matches!(outcome, Err(LedgerError::Unavailable)));
+        }
     }
     lock.release().await?;
     running.finish(Ending::Complete, 200, None);

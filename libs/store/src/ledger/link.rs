@@ -1,8 +1,9 @@
 //! The connection that ledger calls go over.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
-use domain::{InstanceId, RequestId};
+use domain::{ApiKeyId, InstanceId, ProjectId, RequestId};
 use sqlx::postgres::{PgConnectOptions, PgRow};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, Row};
 use tokio::time::timeout;
@@ -138,6 +139,22 @@ impl LedgerLink {
             .json(details.iter().map(String::as_str));
         let rows = self.run(message.finish()).await?;
         Ok(LedgerEpoch(first(&rows)?.try_get::<Uuid, _>(0)?))
+    }
+
+    /// Those of these projects that somebody has locked, or whose key, and does not give back within some milliseconds.
+    /// Nothing is locked for it while it waits.
+    ///
+    /// # Errors
+    /// As for any statement.
+    pub async fn list_locked_projects(
+        &mut self,
+        payers: impl Iterator<Item = (ProjectId, Option<ApiKeyId>)> + Clone,
+    ) -> Result<HashSet<ProjectId>, StoreError> {
+        let message = Message::call("list_locked_projects_v1")
+            .integers(payers.clone().map(|(project, _)| Some(project.0)))
+            .integers(payers.map(|(_, key)| key.map(i64::from)));
+        let rows = self.run(message.finish()).await?;
+        rows.iter().map(|row| Ok(ProjectId(row.try_get(0)?))).collect()
     }
 
     /// The open calls of an instance that were admitted at least that long ago.

@@ -91,9 +91,18 @@ impl TestDatabase {
     /// # Errors
     /// When the server cannot be reached.
     pub async fn lock_project(&self, project: ProjectId) -> anyhow::Result<ProjectLock> {
+        self.lock_projects(&[project]).await
+    }
+
+    /// The same for several.
+    ///
+    /// # Errors
+    /// When the server cannot be reached.
+    pub async fn lock_projects(&self, projects: &[ProjectId]) -> anyhow::Result<ProjectLock> {
         let pool = self.superuser_pool().await?;
         let mut transaction = pool.begin().await?;
-        sqlx::query("SELECT FROM projects WHERE id = $1 FOR UPDATE").bind(project.0).execute(&mut *transaction).await?;
+        let ids: Vec<i64> = projects.iter().map(|project| project.0).collect();
+        sqlx::query("SELECT FROM projects WHERE id = ANY ($1) FOR UPDATE").bind(ids).execute(&mut *transaction).await?;
         Ok(ProjectLock { transaction, _pool: pool })
     }
 

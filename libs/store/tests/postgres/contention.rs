@@ -59,6 +59,29 @@ async fn upload(store: &Store, to: StoreId, content: u8) -> Result<UploadOutcome
 }
 
 #[tokio::test]
+async fn locked_projects_and_keys_are_told_from_those_that_are_only_busy() -> anyhow::Result<()> {
+    let database = testkit::database().await?;
+    let mut projects = Vec::new();
+    for name in ["row", "key", "free", "none"] {
+        let project = database.insert_project(name, "").await?;
+        projects.push((project, Some(database.insert_project_key(project).await?.0)));
+    }
+    let mut holder = database.superuser_pool().await?.begin().await?;
+    sqlx::query("SELECT FROM projects WHERE id = $1 FOR UPDATE").bind(projects[0].0.0).execute(&mut *holder).await?;
+    sqlx::query("SELECT FROM api_keys WHERE id = $1 FOR UPDATE")
+        .bind(projects[1].1.map(|key| key.0))
+        .execute(&mut *holder)
+        .await?;
+    projects[3].1 = None;
+    let mut link = database.store(RoleName::Edge)?.ledger_link();
+    let locked = link.list_locked_projects(projects.iter().copied().chain([(ProjectId(-1), None)])).await?;
+    assert_eq!(locked, [projects[0].0, projects[1].0].into());
+    holder.rollback().await?;
+    assert!(link.list_locked_projects(projects.iter().copied()).await?.is_empty());
+    Ok(())
+}
+
+#[tokio::test]
 async fn admission_does_not_wait_while_a_deletion_searches_the_log() -> anyhow::Result<()> {
     let database = testkit::database().await?;
     let (store, pool) = (database.store(RoleName::Backend)?, database.superuser_pool().await?);

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use domain::{ProjectId, RequestId, Tier};
+use domain::{InstanceId, ProjectId, RequestId, Tier};
 use serde_json::{Value, json};
 use store::denials::DenialCount;
 use store::testing::{LogRow, RoleName, TestDatabase, UsageRow};
 use store::{Store, StoreError};
+
+use crate::admission::fixture;
 
 const SHOP: (ProjectId, &str) = (ProjectId(1), "shop");
 
@@ -120,6 +122,32 @@ async fn only_days_that_were_settled_into_are_due_and_a_correction_is_one() -> a
     let rows = database.usage_rollups().await?;
     assert_eq!(rows.iter().map(|row| row.days_ago).collect::<Vec<_>>(), [3, 2, 0]);
     assert_eq!(figures(&rows)[0].1, [1, 0, 0, 12, 3]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_day_that_loses_an_estimate_is_added_up_again() -> anyhow::Result<()> {
+    let fixture = fixture("").await?;
+    let store = fixture.database.store(RoleName::Backend)?;
+    store.ensure_log_day(0).await?;
+    fixture.register("active").await?;
+    let ask = fixture.ask(None, 100, 200);
+    fixture.admit(std::slice::from_ref(&ask)).await?;
+    assert_eq!(fixture.give_up().await?, 1);
+    assert_eq!(roll_up(&store).await?, 1);
+    let rows = fixture.database.usage_rollups().await?;
+    assert_eq!((rows.len(), rows[0].estimated, rows[0].charged_tokens), (1, 1, 300));
+    settled_long_ago(&fixture.database).await?;
+    assert_eq!(roll_up(&store).await?, 0);
+    // The process is back and asks again: the call is open, as if nothing had been charged.
+    let mut books = fixture.books.lock().await;
+    books.instance = InstanceId::new();
+    books.admit_again(std::slice::from_ref(&ask), true).await?;
+    assert_eq!(roll_up(&store).await?, 1);
+    assert!(fixture.database.usage_rollups().await?.is_empty());
+    // Not for ever.
+    fixture.database.execute("UPDATE usage_days_changed SET changed_at = changed_at - interval '1 hour'").await?;
+    assert_eq!(roll_up(&store).await?, 0);
     Ok(())
 }
 
