@@ -151,7 +151,7 @@ fn a_request_is_put_to_a_provider_of_another_dialect_with_our_texts() {
         { "role": "system", "content": "own" }, { "role": "user", "content": "q" }] });
     let chat = chat.to_string();
     let inbound = Inbound::parse(ClientDialect::Chat, chat.as_bytes()).unwrap();
-    let call = inbound.call(ProviderType::Anthropic, &outgoing).unwrap().unwrap();
+    let call = inbound.call(ProviderType::Anthropic, &outgoing).unwrap();
     let body: Value = serde_json::from_slice(&call.body).unwrap();
     assert_eq!(body["system"], "CONTEXT\n\nRULES\n\nown");
     assert_eq!(
@@ -164,7 +164,7 @@ fn a_request_is_put_to_a_provider_of_another_dialect_with_our_texts() {
         { "role": "user", "content": "q" }] });
     let messages = messages.to_string();
     let inbound = Inbound::parse(ClientDialect::Messages, messages.as_bytes()).unwrap();
-    let call = inbound.call(ProviderType::OpenAi, &outgoing).unwrap().unwrap();
+    let call = inbound.call(ProviderType::OpenAi, &outgoing).unwrap();
     assert_eq!(
         serde_json::from_slice::<Value>(&call.body).unwrap(),
         json!({ "model": "real", "max_completion_tokens": 9, "messages": [
@@ -172,8 +172,7 @@ fn a_request_is_put_to_a_provider_of_another_dialect_with_our_texts() {
     );
     assert_eq!(call.dropped, ["top_k"]);
     // The same dialect on both sides is the client's own bytes.
-    let call =
-        inbound.call(ProviderType::Anthropic, &Outgoing { model: "asked", ..Outgoing::default() }).unwrap().unwrap();
+    let call = inbound.call(ProviderType::Anthropic, &Outgoing { model: "asked", ..Outgoing::default() }).unwrap();
     assert_eq!(call.body, messages);
 }
 
