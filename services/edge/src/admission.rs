@@ -23,6 +23,7 @@ use crate::state::Edge;
 
 pub(crate) use count::{TokenCounter, output};
 pub(crate) use denials::Denials;
+pub(crate) use headers::limits_of_messages;
 pub(crate) use tags::Tags;
 pub(crate) use tally::{Tally, keep_writing};
 

@@ -17,7 +17,8 @@ const KEY: &str = "CORS_ORIGINS";
 const REMEMBERED: Duration = Duration::from_secs(600);
 
 /// What scripts of a page may read beside the body: what a client of the API may want to know.
-const EXPOSED: [&str; 28] = [
+const EXPOSED: [&str; 29] = [
+    "request-id",
     "retry-after",
     "warning",
     "x-request-id",

@@ -1,6 +1,7 @@
 //! Why a call is not answered as asked. The variants are decisions; what a client is told of them is in [`Face`].
 
 mod face;
+mod shape;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use store::StoreError;
 use store::ledger::Denial;
 
 pub(crate) use face::{Face, Limit};
+pub(crate) use shape::Shape;
 
 /// Why a key that exists may not be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

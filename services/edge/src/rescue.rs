@@ -8,33 +8,45 @@ use std::time::Duration;
 use axum::extract::Request;
 use axum::middleware::Next;
 use axum::response::Response;
-use bytes::Bytes;
 use domain::RequestId;
 use futures::FutureExt;
 use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue};
-use serde::Serialize;
+use time::OffsetDateTime;
 
-use crate::error::{EdgeError, Face, Failure};
+use crate::admission::limits_of_messages;
+use crate::error::{EdgeError, Face, Failure, Shape};
 
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 const PROJECTS: HeaderName = HeaderName::from_static("x-ragmux-projects");
 
 /// Turns failures, and panics of a handler, into answers.
 pub(crate) async fn rescue(request: Request, next: Next) -> Response {
     let id = request.extensions().get::<RequestId>().copied();
+    let shape = Shape::of(request.uri().path());
     let mut response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
         Ok(response) => response,
         // The hook of the process has logged where; what it said may quote the call.
-        Err(_) => return answer(&Failure::from(EdgeError::internal("a handler panicked")), id, &HeaderMap::new()),
+        Err(_) => {
+            return answer(shape, &Failure::from(EdgeError::internal("a handler panicked")), id, &HeaderMap::new());
+        }
     };
-    match response.extensions_mut().remove::<Arc<Failure>>() {
-        Some(failure) => answer(&failure, id, response.headers()),
+    let mut response = match response.extensions_mut().remove::<Arc<Failure>>() {
+        Some(failure) => answer(shape, &failure, id, response.headers()),
         None => response,
+    };
+    if shape == Shape::Messages {
+        limits_of_messages(response.headers_mut(), OffsetDateTime::now_utc());
+        // By the name that clients of this API look for.
+        if let Some(value) = id.and_then(|id| HeaderValue::from_str(&id.to_string()).ok()) {
+            response.headers_mut().insert(REQUEST_ID, value);
+        }
     }
+    response
 }
 
-fn answer(failure: &Failure, id: Option<RequestId>, own: &HeaderMap) -> Response {
+fn answer(shape: Shape, failure: &Failure, id: Option<RequestId>, own: &HeaderMap) -> Response {
     let mut face = failure.error.face();
     log(&failure.error, &face);
     if matches!(failure.error, EdgeError::Internal(_))
@@ -42,7 +54,7 @@ fn answer(failure: &Failure, id: Option<RequestId>, own: &HeaderMap) -> Response
     {
         face.message = format!("{}; its log has it under the request id {id}", face.message);
     }
-    let mut response = Response::new(openai_error(&face).into());
+    let mut response = Response::new(shape.body(&face, id).into());
     *response.status_mut() = face.status;
     let headers = response.headers_mut();
     headers.extend(failure.headers.clone());
@@ -66,31 +78,6 @@ fn answer(failure: &Failure, id: Option<RequestId>, own: &HeaderMap) -> Response
         headers.insert(PROJECTS, value);
     }
     response
-}
-
-/// The body of an error in the shape of the OpenAI API.
-pub(crate) fn openai_error(face: &Face<'_>) -> Bytes {
-    #[derive(Serialize)]
-    struct Body<'a> {
-        error: Members<'a>,
-    }
-    #[derive(Serialize)]
-    struct Members<'a> {
-        message: &'a str,
-        r#type: &'a str,
-        param: Option<&'a str>,
-        code: Option<&'a str>,
-        #[serde(flatten)]
-        limit: Option<&'a crate::error::Limit>,
-    }
-    let error = Members {
-        message: &face.message,
-        r#type: &face.kind,
-        param: face.param.as_deref(),
-        code: face.code.as_deref(),
-        limit: face.limit.as_ref(),
-    };
-    serde_json::to_vec(&Body { error }).map(Bytes::from).unwrap_or_default()
 }
 
 /// Failures of ours and of providers are for the log; what a client got wrong is for the client.

@@ -2,6 +2,7 @@
 
 pub(crate) mod chat;
 pub(crate) mod embeddings;
+pub(crate) mod messages;
 pub(crate) mod models;
 pub(crate) mod request_id;
 pub(crate) mod retrieve;

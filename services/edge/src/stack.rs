@@ -15,7 +15,7 @@ use tower_http::cors::CorsLayer;
 use crate::auth::authenticate;
 use crate::error::{EdgeError, Failure};
 use crate::rescue::rescue;
-use crate::routes::{chat, embeddings, models, request_id, retrieve, usage};
+use crate::routes::{chat, embeddings, messages, models, request_id, retrieve, usage};
 use crate::state::Shared;
 
 /// The API, once what it needs is there.
@@ -60,6 +60,8 @@ pub(crate) fn api(edge: &Shared) -> Router {
     let scoped = |scope: Scope, handler: MethodRouter<Shared>| keyed(Some(scope), handler);
     Router::new()
         .route("/v1/chat/completions", scoped(Scope::Chat, post(chat::create)))
+        .route("/v1/messages", scoped(Scope::Chat, post(messages::create)))
+        .route("/v1/messages/count_tokens", scoped(Scope::Chat, post(messages::count_tokens)))
         .route("/v1/embeddings", scoped(Scope::Embeddings, post(embeddings::create)))
         .route("/v1/retrieve", scoped(Scope::Retrieve, post(retrieve::create)))
         .route("/v1/models", scoped(Scope::Models, get(models::list)))

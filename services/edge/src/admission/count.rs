@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
-use providers::{Delivered, EmbeddingInput, EmbeddingsRequest, Inbound};
+use providers::{Delivered, EmbeddingInput, EmbeddingsRequest, Inbound, MessagesRequest};
 use runtime::Blocking;
 use tokens::{Family, count, count_messages, estimate, is_loaded};
 
@@ -49,6 +49,21 @@ impl TokenCounter {
         self.work(move || Ok(of_chat(family, &Inbound::parse(dialect, &body)?, ours.as_deref()))).await?
     }
 
+    /// The tokens of a request that asks for nothing but their count, and of a text of ours that goes with them.
+    pub(crate) async fn messages(
+        &self,
+        family: Family,
+        body: &Bytes,
+        request: &MessagesRequest<'_>,
+        ours: Option<&str>,
+    ) -> Result<i64, EdgeError> {
+        if is_quick(family, body.len()) {
+            return Ok(of_messages(family, request, ours));
+        }
+        let (body, ours) = (body.clone(), ours.map(str::to_owned));
+        self.work(move || Ok(of_messages(family, &MessagesRequest::parse_count(&body)?, ours.as_deref()))).await?
+    }
+
     /// The tokens of an embeddings request's inputs.
     pub(crate) async fn embeddings(
         &self,
@@ -87,6 +102,11 @@ fn is_quick(family: Family, bytes: usize) -> bool {
 }
 
 fn of_chat(family: Family, request: &Inbound<'_>, ours: Option<&str>) -> i64 {
+    let texts = request.countable_texts();
+    whole(count_messages(family, texts.iter().map(Cow::as_ref).chain(ours)))
+}
+
+fn of_messages(family: Family, request: &MessagesRequest<'_>, ours: Option<&str>) -> i64 {
     let texts = request.countable_texts();
     whole(count_messages(family, texts.iter().map(Cow::as_ref).chain(ours)))
 }

@@ -2,6 +2,8 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use store::ledger::Headroom;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 use crate::money::dollars;
 
@@ -16,6 +18,41 @@ const MONTHLY: HeaderName = HeaderName::from_static("x-ragmux-budget-monthly-rem
 // Names of their own, so that nobody takes dollars for tokens.
 const DAILY_COST: HeaderName = HeaderName::from_static("x-ragmux-cost-budget-daily-remaining");
 const MONTHLY_COST: HeaderName = HeaderName::from_static("x-ragmux-cost-budget-monthly-remaining");
+
+/// The same limits as Anthropic's API has them (Rate limits, Response headers).
+const MESSAGES: [(HeaderName, HeaderName); 4] = [
+    (LIMIT_REQUESTS, HeaderName::from_static("anthropic-ratelimit-requests-limit")),
+    (REMAINING_REQUESTS, HeaderName::from_static("anthropic-ratelimit-requests-remaining")),
+    (LIMIT_TOKENS, HeaderName::from_static("anthropic-ratelimit-tokens-limit")),
+    (REMAINING_TOKENS, HeaderName::from_static("anthropic-ratelimit-tokens-remaining")),
+];
+const MESSAGES_RESETS: [(HeaderName, HeaderName); 2] = [
+    (RESET_REQUESTS, HeaderName::from_static("anthropic-ratelimit-requests-reset")),
+    (RESET_TOKENS, HeaderName::from_static("anthropic-ratelimit-tokens-reset")),
+];
+
+const JUST_UNDER_A_SECOND: time::Duration = time::Duration::nanoseconds(999_999_999);
+
+/// Puts Anthropic's names for limits in place of OpenAI's, with times in place of durations. They are told to a client
+/// alone; what is limited until when is the database's affair.
+pub(crate) fn limits_of_messages(headers: &mut HeaderMap, now: OffsetDateTime) {
+    for (name, other) in MESSAGES {
+        if let Some(value) = headers.remove(&name) {
+            headers.insert(other, value);
+        }
+    }
+    for (name, other) in MESSAGES_RESETS {
+        let Some(value) = headers.remove(&name) else { continue };
+        let wait = value.to_str().ok().and_then(milliseconds_of).map(time::Duration::milliseconds);
+        // Whole seconds, and none too early.
+        let at = wait.and_then(|wait| now.checked_add(wait + JUST_UNDER_A_SECOND));
+        let at = at.and_then(|at| at.replace_nanosecond(0).ok());
+        let text = at.and_then(|at| at.format(&Rfc3339).ok());
+        if let Some(value) = text.and_then(|text| HeaderValue::from_str(&text).ok()) {
+            headers.insert(other, value);
+        }
+    }
+}
 
 /// Adds a header for each limit that exists.
 pub(super) fn describe(headroom: &Headroom, headers: &mut HeaderMap) {
@@ -60,9 +97,22 @@ fn openai_duration(milliseconds: i64) -> String {
     text
 }
 
+/// What [`openai_duration`] wrote.
+fn milliseconds_of(text: &str) -> Option<i64> {
+    if let Some(milliseconds) = text.strip_suffix("ms") {
+        return milliseconds.parse().ok();
+    }
+    let (minutes, seconds) = text.strip_suffix('s')?.split_once('m').unwrap_or(("0", text.strip_suffix('s')?));
+    let (whole, fraction) = seconds.split_once('.').unwrap_or((seconds, ""));
+    let fraction: i64 = format!("{fraction:0<3}").parse().ok()?;
+    let seconds: i64 = minutes.parse::<i64>().ok()? * 60 + whole.parse::<i64>().ok()?;
+    Some(seconds * 1000 + fraction)
+}
+
 #[cfg(test)]
 mod tests {
     use domain::NanoUsd;
+    use time::macros::datetime;
 
     use super::*;
 
@@ -78,6 +128,7 @@ mod tests {
             (60_000, "1m0s"),
         ] {
             assert_eq!(openai_duration(milliseconds), text);
+            assert_eq!(milliseconds_of(text), Some(milliseconds.max(0)));
         }
     }
 
@@ -107,6 +158,35 @@ mod tests {
                 "x-ratelimit-limit-requests: 2",
                 "x-ratelimit-remaining-requests: 1",
                 "x-ratelimit-reset-requests: 1.5s",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_messages_api_has_names_and_times_of_its_own() {
+        let mut headers = HeaderMap::new();
+        let headroom = Headroom {
+            minute_resets_in_ms: 59_001,
+            requests: Some((2, 1)),
+            tokens: Some((900, 30)),
+            day_tokens: Some(9),
+            ..Headroom::default()
+        };
+        describe(&headroom, &mut headers);
+        limits_of_messages(&mut headers, datetime!(2026-03-01 11:59:30.5 UTC));
+        let mut shown: Vec<String> =
+            headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+        shown.sort();
+        assert_eq!(
+            shown,
+            [
+                "anthropic-ratelimit-requests-limit: 2",
+                "anthropic-ratelimit-requests-remaining: 1",
+                "anthropic-ratelimit-requests-reset: 2026-03-01T12:00:30Z",
+                "anthropic-ratelimit-tokens-limit: 900",
+                "anthropic-ratelimit-tokens-remaining: 30",
+                "anthropic-ratelimit-tokens-reset: 2026-03-01T12:00:30Z",
+                "x-ragmux-budget-daily-remaining: 9",
             ]
         );
     }

@@ -29,12 +29,12 @@ const BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// Who asks, and when.
 pub(crate) struct Asked {
-    pub(super) caller: Caller,
-    pub(super) id: RequestId,
-    pub(super) accepted: Instant,
-    pub(super) tags: Tags,
+    pub(crate) caller: Caller,
+    pub(crate) id: RequestId,
+    pub(crate) accepted: Instant,
+    pub(crate) tags: Tags,
     /// Features that a client of Anthropic's API asks its provider for.
-    pub(super) anthropic_beta: Option<String>,
+    pub(crate) anthropic_beta: Option<String>,
 }
 
 impl<S: Sync> FromRequestParts<S> for Asked {

@@ -18,6 +18,7 @@ mod hard;
 mod hold;
 mod lifecycle;
 mod limits;
+mod messages;
 mod models;
 mod pace;
 mod passages;

@@ -1,0 +1,100 @@
+//! `POST /v1/messages/count_tokens`.
+
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use domain::{NanoUsd, PriceSnapshot, ProviderType};
+use ledger::Ending;
+use providers::{Attempts, MessagesRequest, Outgoing};
+use rand::rng;
+use serde_json::json;
+use tokens::Family;
+use tokio::time::Instant;
+
+use crate::admission::{
+    Admitted, Claim, Model, admit, interrupted, overruled_by_now, settle_failed, settle_interrupted, settle_unsent,
+};
+use crate::completion::Asked;
+use crate::error::{EdgeError, Failure};
+use crate::state::Shared;
+
+/// Counts the prompt's tokens: the provider does if it has the same API, else it is done here, where pictures and pages
+/// of documents count for nothing. The project's prompt is in the count, passages are not. It is a request of no tokens.
+pub(crate) async fn count_tokens(
+    State(edge): State<Shared>,
+    asked: Asked,
+    request: Request,
+) -> Result<Response, Failure> {
+    let Asked { caller, id, accepted, tags, anthropic_beta } = asked;
+    let received = edge.bodies.read(request).await?;
+    let request = MessagesRequest::parse_count(&received).map_err(EdgeError::from)?;
+    let project = edge.catalog.project(caller.project).await?;
+    let chosen = project.choose(&request.model, &caller)?;
+    let route = &chosen.route;
+    let targets = route.order(false, &mut rng())?;
+    let target = route.at(&targets, 0)?;
+    let connection = target.connection()?;
+    let claim = Claim {
+        request: id,
+        accepted,
+        caller: &caller,
+        has_limits: project.has_limits,
+        operation: "count_tokens",
+        route: Some(&route.name),
+        model: Some(Model::of(target, &connection)),
+        tags: tags.and(request.metadata, request.user.as_deref()),
+        prompt_tokens: 0,
+        output_tokens: 0,
+        min_output: 0,
+        prices: PriceSnapshot::default(),
+        fixed_cost: NanoUsd::ZERO,
+        streamed: false,
+    };
+    let Admitted { mut call, headers } = admit(&edge, claim).await?;
+    let project_prompt = project.system_prompt.as_deref();
+    let counted = if target.provider == ProviderType::Anthropic {
+        if let Some(overruling) = overruled_by_now(&mut call) {
+            return Err(settle_unsent(&edge, &caller, *call, overruling, headers));
+        }
+        let outgoing = Outgoing {
+            model: &target.model,
+            project_prompt,
+            anthropic_beta: anthropic_beta.as_deref(),
+            ..Outgoing::default()
+        };
+        let count = request.count_call(&outgoing);
+        let mut attempts = Attempts::until(Instant::now() + edge.call_limit);
+        call.sent();
+        let counted = tokio::select! {
+            biased;
+            counted = edge.providers.count_tokens(&connection, &count, &mut attempts) => Ok(counted),
+            interruption = interrupted(&caller, &mut call) => Err(interruption),
+        };
+        match counted {
+            Ok(Ok(counted)) => counted,
+            Ok(Err(error)) => {
+                settle_failed(*call, &error);
+                return Err(Failure::with(error, headers));
+            }
+            Err(interruption) => return Err(settle_interrupted(&edge, &caller, *call, interruption, headers)),
+        }
+    } else {
+        let family = Family::of(&target.model);
+        match edge.counter.messages(family, &received, &request, project_prompt).await {
+            Ok(counted) => counted.unsigned_abs(),
+            Err(error) => {
+                let status = error.face().status.as_u16();
+                call.finish(Ending::Fault, status, None);
+                return Err(Failure::with(error, headers));
+            }
+        }
+    };
+    if let Some(overruling) = overruled_by_now(&mut call) {
+        return Err(settle_unsent(&edge, &caller, *call, overruling, headers));
+    }
+    call.usage(ledger::Usage::default());
+    call.finish(Ending::Complete, 200, None);
+    let mut response = Json(json!({ "input_tokens": counted })).into_response();
+    response.headers_mut().extend(headers);
+    Ok(response)
+}
