@@ -35,7 +35,7 @@ pub use breaker::{BreakerState, Breakers, Pass};
 pub use client::{Answer, ChatCall, ChatStream, CountCall, Destination, EmbeddingsCall, Providers};
 pub use connection::{BaseUrlError, Connection, validate_base_url};
 pub use dialect::ClientDialect;
-pub use dialect::anthropic::{MessagesRequest, messages_error_type};
+pub use dialect::anthropic::{MessagesRequest, costly_betas, messages_error_type};
 pub use dialect::openai::{
     ChatAnswer, ChatMessage, ChatRequest, Content, ContextPlacement, Delivered, EmbeddingInput, EmbeddingsAnswer,
     EmbeddingsRequest, Feature, Outgoing, OutputBound, Part, RequestError, SpliceRules, StreamOutcome, Vectors,

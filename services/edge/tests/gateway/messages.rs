@@ -322,3 +322,23 @@ async fn tokens_are_counted_by_the_provider_or_here() -> anyhow::Result<()> {
     }
     Ok(())
 }
+
+#[tokio::test]
+async fn features_with_prices_of_their_own_need_leave_where_money_is_counted() -> anyhow::Result<()> {
+    let world = World::anthropic("cost_per_day = 1000000000000").await?;
+    world.database.insert_price("real-chat", 1, 1).await?;
+    world
+        .database
+        .execute("UPDATE model_prices SET provider_type = 'anthropic' WHERE model_pattern = 'real-chat'")
+        .await?;
+    let edge = world.edge().await?;
+    let body = json!({ "model": "fast", "max_tokens": 9, "messages": [{ "role": "user", "content": TURN }] });
+    let searching = json!({ "tools": [{ "type": "web_search_20250305", "name": "web_search" }] });
+    assert_eq!(told(edge.messages(searching).await?, 400).await.1, "unpriced_feature");
+    let long = edge.post(MESSAGES, &body).header("anthropic-beta", "a-1, context-1m-2025-08-07");
+    assert_eq!(told(long.send().await?, 400).await.1, "unpriced_feature");
+    body_of(edge.post(MESSAGES, &body).header("anthropic-beta", "a-1").send().await?, 200).await;
+    let logged = world.the_logged_call().await?;
+    assert!(logged.charged_cost > 0, "{logged:?}");
+    edge.stop().await
+}

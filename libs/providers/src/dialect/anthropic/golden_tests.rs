@@ -357,6 +357,19 @@ fn tools_calls_and_results() {
 }
 
 #[test]
+fn ids_of_other_providers_fit() {
+    let mut conversation = asks([says("Tide?")]);
+    let (id, name, arguments) = ("functions.tide:0".into(), "tide".into(), "{}".into());
+    conversation.say(Role::Assistant, [Block::ToolCall { id, name, arguments, signature: None }]);
+    let call_id = "functions.tide:0".into();
+    let result = Block::ToolResult { call_id, name: None, content: vec![says("high")], is_error: false, cache: None };
+    conversation.say(Role::User, [result]);
+    let (sent, _) = sent_as(&conversation, &OUTGOING);
+    assert_eq!(sent["messages"][1]["content"][0]["id"], "functions_tide_0");
+    assert_eq!(sent["messages"][2]["content"][0]["tool_use_id"], "functions_tide_0");
+}
+
+#[test]
 fn pictures_and_documents() {
     let inline = ImageSource::Base64 { media_type: "image/png".into(), data: "iVBORw0KGgo=".into() };
     let far = ImageSource::Url("https://pictures.example/a.jpg".into());

@@ -87,12 +87,12 @@ enum Kind<'a> {
         data: &'a str,
     },
     ToolUse {
-        id: &'a str,
+        id: Cow<'a, str>,
         name: &'a str,
         input: Box<RawValue>,
     },
     ToolResult {
-        tool_use_id: &'a str,
+        tool_use_id: Cow<'a, str>,
         content: Content<'a>,
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         is_error: bool,
@@ -283,10 +283,12 @@ fn block_out<'a>(block: &'a Block<'_>, dropped: &mut Vec<String>) -> Result<Opti
             return Ok(None);
         }
         Block::RedactedReasoning { data } => (Kind::RedactedThinking { data }, None),
-        Block::ToolCall { id, name, arguments, .. } => (Kind::ToolUse { id, name, input: input(arguments) }, None),
-        Block::ToolResult { call_id, content: said, is_error, cache, .. } => {
+        Block::ToolCall { id, name, arguments, .. } => {
+            (Kind::ToolUse { id: call_id(id), name, input: input(arguments) }, None)
+        }
+        Block::ToolResult { call_id: of, content: said, is_error, cache, .. } => {
             let content = content(blocks(said.iter(), dropped)?);
-            (Kind::ToolResult { tool_use_id: call_id, content, is_error: *is_error }, *cache)
+            (Kind::ToolResult { tool_use_id: call_id(of), content, is_error: *is_error }, *cache)
         }
     };
     Ok(Some(BlockOut { kind, cache_control }))
@@ -312,6 +314,16 @@ fn document<'a>(media_type: &'a str, data: &'a str) -> Result<Source<'a>, Reques
         }
         _ => Err(unreadable()),
     }
+}
+
+/// The id of a call in the letters that the API takes. Those of providers that a conversation was with before may have
+/// others; call and result are changed alike.
+fn call_id(id: &str) -> Cow<'_, str> {
+    let is_taken = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-');
+    if id.chars().all(is_taken) {
+        return Cow::Borrowed(id);
+    }
+    Cow::Owned(id.chars().map(|letter| if is_taken(letter) { letter } else { '_' }).collect())
 }
 
 /// The arguments of a call as the object that the API wants. What is none, a model's slip, is kept as a text.

@@ -37,6 +37,7 @@ pub(crate) use answer::{read_chat_answer, read_embeddings_answer, read_vectors};
 pub(crate) use bound::Meter;
 pub(crate) use embeddings::own_embeddings_body;
 pub(crate) use error::{in_body, of_status, refusal};
+pub(crate) use features::long_cache;
 pub(crate) use outgoing::body;
 pub(crate) use reader::{ChatReader, read_whole};
 pub(crate) use stream::StreamTap;
