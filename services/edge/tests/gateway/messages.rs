@@ -206,6 +206,9 @@ async fn errors_have_the_form_of_the_api() -> anyhow::Result<()> {
     assert_eq!(told(no_key, 401).await.0, "authentication_error");
     let unbounded = edge.messages(json!({ "max_tokens": null })).await?;
     assert_eq!(told(unbounded, 400).await.0, "invalid_request_error");
+    // Where a client puts `/v1` behind a base URL that ends with it.
+    let twice = edge.post("/v1/v1/messages", &json!({})).send().await?;
+    assert_eq!(told(twice, 400).await.0, "invalid_request_error");
     let wrong_method = edge.get(MESSAGES).send().await?;
     assert_eq!(told(wrong_method, 405).await, ("invalid_request_error".to_owned(), json!("method_not_allowed")));
     for (status, seen, kind) in [

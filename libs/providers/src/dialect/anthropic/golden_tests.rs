@@ -357,6 +357,18 @@ fn tools_calls_and_results() {
 }
 
 #[test]
+fn an_answer_to_go_on_with_ends_without_white_space() {
+    let mut conversation = asks([says("Count.")]);
+    conversation.say(Role::Assistant, [says("One, two,\n")]);
+    assert_eq!(sent_as(&conversation, &OUTGOING).0["messages"][1]["content"], "One, two,");
+    conversation.turns[1].blocks.insert(0, says("Well, "));
+    let blocks = sent_as(&conversation, &OUTGOING).0["messages"][1]["content"].take();
+    assert_eq!((&blocks[0]["text"], &blocks[1]["text"]), (&"Well, ".into(), &"One, two,".into()));
+    conversation.say(Role::User, [says("Go on. ")]);
+    assert_eq!(sent_as(&conversation, &OUTGOING).0["messages"][2]["content"], "Go on. ");
+}
+
+#[test]
 fn ids_of_other_providers_fit() {
     let mut conversation = asks([says("Tide?")]);
     let (id, name, arguments) = ("functions.tide:0".into(), "tide".into(), "{}".into());

@@ -171,6 +171,7 @@ pub(crate) fn body(
             must: "a conversation with something said by the user",
         });
     }
+    trim_end(messages.last_mut());
     let mut body = Body {
         model: outgoing.model,
         max_tokens,
@@ -201,6 +202,20 @@ pub(crate) fn body(
     }
     settings(conversation, &mut body, dropped);
     serde_json::to_vec(&body).map_err(|error| RequestError::Malformed(error.to_string()))
+}
+
+/// Takes white space off the end of an answer that the model is to go on with: the API refuses it.
+fn trim_end(last: Option<&mut Message<'_>>) {
+    let Some(Message { role: "assistant", content }) = last else { return };
+    match content {
+        Content::Text(Cow::Borrowed(text)) => *text = text.trim_end(),
+        Content::Text(Cow::Owned(text)) => text.truncate(text.trim_end().len()),
+        Content::Blocks(blocks) => {
+            if let Some(BlockOut { kind: Kind::Text { text }, .. }) = blocks.last_mut() {
+                *text = text.trim_end();
+            }
+        }
+    }
 }
 
 /// The bound of the answer, reasoning included.
