@@ -10,8 +10,8 @@ pub const REPLY_PRIMING: usize = 3;
 
 /// Tokens of a conversation given the texts of its messages (content and, where set, name).
 ///
-/// The frame is OpenAI's; other providers' templates are of the same size. Tools, images and response formats are not
-/// texts and are counted by the caller.
+/// The frame is OpenAI's; other providers' templates are of the same size. What else a request carries is
+/// given as texts too; images are not texts, see [`crate::ImageTokens`].
 pub fn count_messages<'a>(family: Family, texts: impl IntoIterator<Item = &'a str>) -> usize {
     texts
         .into_iter()

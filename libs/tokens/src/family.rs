@@ -49,8 +49,15 @@ impl Family {
 
 /// `gpt-4` is followed by nothing, a variant (`-turbo`), a tag (`:latest`) or, for a point release, a dot: but `gpt-45`
 /// would be another model.
-fn starts_a_variant(rest: &str) -> bool {
+pub(crate) fn starts_a_variant(rest: &str) -> bool {
     !rest.starts_with(|c: char| c.is_ascii_alphanumeric())
+}
+
+/// A model's name without its vendor and its tuning, in small letters, with points as hyphens: whoever sells a model
+/// again writes `claude-3.5` for `claude-3-5`.
+pub(crate) fn own_name(model: &str) -> String {
+    let name = model.rsplit('/').next().unwrap_or(model).to_ascii_lowercase().replace('.', "-");
+    name.strip_prefix("ft:").map(str::to_owned).unwrap_or(name)
 }
 
 /// `o1`, `o3-mini`, `o4-mini-2025-04-16`.

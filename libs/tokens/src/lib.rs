@@ -13,6 +13,8 @@ mod count;
 mod decode;
 mod estimate;
 mod family;
+mod image;
+mod output;
 mod script;
 
 pub use chat::{MESSAGE_OVERHEAD, REPLY_PRIMING, count_messages};
@@ -20,3 +22,5 @@ pub use count::{EXACT_LIMIT_BYTES, count, is_loaded};
 pub use decode::decode;
 pub use estimate::estimate;
 pub use family::Family;
+pub use image::ImageTokens;
+pub use output::most_output;
