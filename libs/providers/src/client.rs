@@ -231,7 +231,7 @@ impl Providers {
             ended: false,
             arrived_bytes: 0,
             last_arrival: Instant::now(),
-            ends_by: Instant::now() + self.http.options().stream_max_duration,
+            ends_by: deadline.min(Instant::now() + self.http.options().stream_max_duration),
         };
         match timeout_at(deadline, stream.begin()).await {
             Ok(begun) => begun.map(|()| Answer::Stream(Box::new(stream))),
@@ -339,6 +339,11 @@ impl ChatStream {
             self.ended = true;
             return;
         };
+        // A wait asks for what it waits for first, so it never runs out on a provider that always has something to say.
+        if self.last_arrival >= self.ends_by && !self.tap.saw_done() {
+            self.failed = Some(UpstreamError::Timeout(Waited::Total));
+            return;
+        }
         let options = self.http.options();
         let idle_by = self.last_arrival + options.idle_timeout;
         let linger_by = self.last_arrival + if self.tap.saw_done() { LINGER } else { options.idle_timeout };

@@ -333,6 +333,25 @@ async fn a_stream_ends_at_its_longest_time_and_at_its_most_bytes() {
 }
 
 #[tokio::test]
+async fn a_stream_ends_in_time_however_much_the_provider_has_to_say() {
+    let wire = Wire::start(vec![vec![stream_head(), chunk(WORD.as_bytes()), Step::Endless(WORD)]]).await;
+    let timed = HttpOptions { stream_max_duration: Duration::from_millis(50), ..options() };
+    let mut endless = stream(&wire, &Providers::new(timed).unwrap()).await;
+    let (_, result) = rest(&mut endless).await;
+    assert!(matches!(result, Err(UpstreamError::Timeout(Waited::Total))), "{result:?}");
+}
+
+#[tokio::test]
+async fn the_time_of_a_stream_begins_with_its_call() {
+    let wire = Wire::start(vec![vec![stream_head(), chunk(WORD.as_bytes()), Step::AwaitClose]]).await;
+    let mut attempts = Attempts::until(Instant::now() + Duration::from_millis(300));
+    let answer = chat(&providers(), &wire.connection(), &call(true), &mut attempts).await.unwrap();
+    let Answer::Stream(mut silent) = answer else { panic!("not a stream") };
+    let (_, result) = rest(&mut silent).await;
+    assert!(matches!(result, Err(UpstreamError::Timeout(Waited::Total))), "{result:?}");
+}
+
+#[tokio::test]
 async fn dropping_a_stream_or_a_waiting_call_cancels_it_at_the_provider() {
     let wire =
         Wire::start(vec![vec![stream_head(), chunk(WORD.as_bytes()), Step::AwaitClose], vec![Step::AwaitClose]]).await;

@@ -19,6 +19,8 @@ pub(crate) enum Step {
     Send(Vec<u8>),
     /// Waits for [`Wire::go`].
     Hold,
+    /// Sends the same chunk again and again, until the client closes the connection.
+    Endless(&'static str),
     /// Waits until the client closes the connection, and counts it.
     AwaitClose,
 }
@@ -80,6 +82,10 @@ async fn play(mut socket: TcpStream, script: Vec<Step>, log: &Mutex<Vec<String>>
                 socket.flush().await.unwrap();
             }
             Step::Hold => gate.notified().await,
+            Step::Endless(text) => {
+                let Step::Send(bytes) = chunk(text.as_bytes()) else { return };
+                while socket.write_all(&bytes).await.is_ok() {}
+            }
             Step::AwaitClose => {
                 let mut rest = [0; 64];
                 while socket.read(&mut rest).await.is_ok_and(|read| read > 0) {}

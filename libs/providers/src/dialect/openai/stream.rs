@@ -153,7 +153,7 @@ impl StreamTap {
             }
             self.tally(here);
             let strip = self.rules.strip_usage && chunk.get("usage").is_some();
-            if strip && chunk.present("usage").is_some() && choices.is_some_and(|choices| choices.is_empty()) {
+            if strip && chunk.present("usage").is_some() && is_only_usage(&chunk, choices.as_deref()) {
                 self.last_dropped = true;
                 event.comments().for_each(|comment| out.extend_from_slice(comment));
                 return Ok(());
@@ -239,6 +239,11 @@ impl StreamTap {
             }
         }
     }
+}
+
+/// Whether there is nothing in a chunk with usage but that. Some servers leave `choices` out of it.
+fn is_only_usage(chunk: &Members<'_>, choices: Option<&[&RawValue]>) -> bool {
+    choices.map_or_else(|| chunk.present("choices").is_none(), <[_]>::is_empty)
 }
 
 impl Tap for StreamTap {

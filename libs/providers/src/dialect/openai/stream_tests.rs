@@ -88,6 +88,12 @@ fn usage_that_only_we_asked_for_is_taken_out() {
     assert_eq!(out, stream(&kept, "\n"));
     assert_eq!(outcome.usage.unwrap().prompt_tokens, 7, "the last usage wins");
     assert_eq!(pass(&text, false).0, text.replace("real", "asked"), "nothing is taken from a client that asked");
+    // Some servers leave `choices` out where there are none.
+    for bare in [r#"{"usage":{"prompt_tokens":7}}"#, r#"{"id":"1","choices":null,"usage":{"prompt_tokens":7}}"#] {
+        let (out, outcome) = pass(&stream(&[with_content, bare, "[DONE]"], "\n"), true);
+        assert_eq!(out, stream(&kept[2..], "\n"), "{bare}");
+        assert_eq!(outcome.usage.unwrap().prompt_tokens, 7);
+    }
 }
 
 #[test]
