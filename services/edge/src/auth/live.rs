@@ -92,6 +92,15 @@ impl LiveCall {
     /// Waits until the call has to end.
     pub(crate) async fn ended(&self) -> Ended {
         self.0.signal.given.cancelled().await;
+        self.why()
+    }
+
+    /// Whether it has to end by now. Asked before every event: unlike a wait it leaves no trace.
+    pub(crate) fn has_ended(&self) -> Option<Ended> {
+        self.0.signal.given.is_cancelled().then(|| self.why())
+    }
+
+    fn why(&self) -> Ended {
         self.0.signal.why.get().copied().unwrap_or(Ended::Stopping)
     }
 }

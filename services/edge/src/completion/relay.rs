@@ -179,6 +179,8 @@ impl Relay {
                 ended = self.live.ended() => Step::Ended(ended),
                 () = silent => Step::Silent,
             },
+            // Of a provider that never pauses nothing else would be heard.
+            Phase::Streaming(_) if let Some(ended) = self.live.has_ended() => Step::Ended(ended),
             // A read that is given up loses nothing.
             Phase::Streaming(stream) => tokio::select! {
                 biased;
