@@ -9,7 +9,6 @@
 
 mod bad_input;
 mod client;
-mod clients;
 mod exactness;
 mod grounded_answer;
 mod ingestion_faults;
@@ -19,7 +18,7 @@ mod limits;
 mod load;
 mod lost_replies;
 mod outages;
-mod packages;
+mod python;
 mod sample;
 mod start_and_stop;
 mod streaming_replicas;

@@ -8,6 +8,7 @@ use http::HeaderMap;
 use serde_json::value::RawValue;
 
 use crate::client::ChatCall;
+use crate::countable::Countable;
 use crate::dialect::anthropic::{self, MessagesRequest};
 use crate::dialect::openai::{self, ChatRequest, ContextPlacement, Feature, Outgoing, RequestError};
 use crate::dialect::{ClientDialect, UpstreamDialect};
@@ -125,12 +126,12 @@ impl<'a> Inbound<'a> {
         }
     }
 
-    /// Everything of the prompt that is text, for counting its tokens.
+    /// Everything that is, or may become, the prompt, for counting its tokens.
     #[must_use]
-    pub fn countable_texts(&self) -> Vec<Cow<'_, str>> {
+    pub fn countable(&self) -> Countable<'_> {
         match self {
-            Self::Chat(request) => request.countable_texts(),
-            Self::Messages(request) => request.countable_texts(),
+            Self::Chat(request) => request.countable(),
+            Self::Messages(request) => request.countable(),
         }
     }
 

@@ -12,6 +12,7 @@
 mod breaker;
 mod client;
 mod connection;
+mod countable;
 mod dialect;
 mod error;
 mod fallback;
@@ -34,8 +35,9 @@ mod usage;
 pub use breaker::{BreakerState, Breakers, Pass};
 pub use client::{Answer, ChatCall, ChatStream, CountCall, Destination, EmbeddingsCall, Providers};
 pub use connection::{BaseUrlError, Connection, validate_base_url};
+pub use countable::Countable;
 pub use dialect::ClientDialect;
-pub use dialect::anthropic::{MessagesRequest, costly_betas, messages_error_type};
+pub use dialect::anthropic::{MessagesRequest, messages_error_type};
 pub use dialect::openai::{
     ChatAnswer, ChatMessage, ChatRequest, Content, ContextPlacement, Delivered, EmbeddingInput, EmbeddingsAnswer,
     EmbeddingsRequest, Feature, Outgoing, OutputBound, Part, RequestError, SpliceRules, StreamOutcome, Vectors,

@@ -21,13 +21,13 @@ use crate::catalog::Target;
 use crate::error::{EdgeError, Failure, KeyState};
 use crate::state::Edge;
 
-pub(crate) use count::{TokenCounter, output};
+pub(crate) use count::{Measure, TokenCounter, output};
 pub(crate) use denials::Denials;
 pub(crate) use headers::limits_of_messages;
 pub(crate) use tags::Tags;
 pub(crate) use tally::{Tally, keep_writing};
 
-/// The output bound of a call that brings none, on a route that has none.
+/// The output bound of a call that brings none, on a route that has none, to a model of which none is known.
 pub(crate) const DEFAULT_OUTPUT: i64 = 4096;
 
 /// Above what any model gives; larger bounds only say that there is to be none.
@@ -49,10 +49,12 @@ pub(crate) struct Claim<'a> {
     pub(crate) model: Option<Model<'a>>,
     pub(crate) tags: Tags,
     pub(crate) prompt_tokens: i64,
+    /// Tokens of other models, which are paid at prices of their own.
+    pub(crate) other_tokens: i64,
     pub(crate) output_tokens: i64,
     pub(crate) min_output: i64,
     pub(crate) prices: PriceSnapshot,
-    pub(crate) fixed_cost: NanoUsd,
+    pub(crate) other_cost: NanoUsd,
     pub(crate) streamed: bool,
 }
 
@@ -71,6 +73,14 @@ impl<'a> Model<'a> {
 }
 
 impl Claim<'_> {
+    /// What is held beside the price of tokens. The ledger prices all tokens alike, so those of other models come off
+    /// again at that price; rounded so that the whole is never too little.
+    fn fixed_cost(&self) -> NanoUsd {
+        const PER: i128 = 1_000_000;
+        let priced = i128::from(self.other_tokens.max(0)) * i128::from(self.prices.dearest_input().0.max(0)) / PER;
+        NanoUsd(self.other_cost.0.saturating_sub(i64::try_from(priced).unwrap_or(i64::MAX)))
+    }
+
     /// What every answer to it carries, a denial as well.
     fn headers(&self) -> HeaderMap {
         let value = self.model.as_ref().and_then(|model| HeaderValue::from_str(model.name).ok());
@@ -91,12 +101,12 @@ pub(crate) async fn admit(edge: &Edge, claim: Claim<'_>) -> Result<Admitted, Fai
         request: claim.request,
         project,
         key: Some(key),
-        prompt_tokens: claim.prompt_tokens,
+        prompt_tokens: claim.prompt_tokens.saturating_add(claim.other_tokens),
         output_tokens: claim.output_tokens,
         min_output: claim.min_output,
         input_price: claim.prices.dearest_input(),
         output_price: claim.prices.output,
-        fixed_cost: claim.fixed_cost,
+        fixed_cost: claim.fixed_cost(),
         details: String::new(),
     };
     let least = ask.cost(ask.min_output.min(ask.output_tokens));

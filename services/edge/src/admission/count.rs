@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
-use providers::{Delivered, EmbeddingInput, EmbeddingsRequest, Inbound, MessagesRequest};
+use providers::{Countable, Delivered, EmbeddingInput, EmbeddingsRequest, Inbound, MessagesRequest};
 use runtime::Blocking;
-use tokens::{Family, count, count_messages, estimate, is_loaded};
+use tokens::{Family, ImageTokens, count, count_messages, estimate, is_loaded};
 
 use crate::error::EdgeError;
 
@@ -24,6 +24,19 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// is noticed, and nothing else waits there for long.
 const EXACT_DELIVERED_BYTES: usize = 16 * 1024;
 
+/// How a model counts a prompt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Measure {
+    pub(crate) family: Family,
+    images: ImageTokens,
+}
+
+impl Measure {
+    pub(crate) fn of(model: &str) -> Self {
+        Self { family: Family::of(model), images: ImageTokens::of(model) }
+    }
+}
+
 /// Counts tokens, a few texts at a time.
 pub(crate) struct TokenCounter {
     blocking: Blocking,
@@ -34,34 +47,35 @@ impl TokenCounter {
         Self { blocking: Blocking::per_core(PATIENCE) }
     }
 
-    /// The tokens of a chat request's texts, and of a text of ours that goes with them.
+    /// The tokens of a chat request's prompt to a model, and of a text of ours that goes with it.
     pub(crate) async fn chat(
         &self,
-        family: Family,
+        measure: Measure,
         body: &Bytes,
         request: &Inbound<'_>,
         ours: Option<&str>,
     ) -> Result<i64, EdgeError> {
-        if is_quick(family, body.len()) {
-            return Ok(of_chat(family, request, ours));
+        if is_quick(measure.family, body.len()) {
+            return Ok(of_chat(measure, request, ours));
         }
         let (dialect, body, ours) = (request.dialect(), body.clone(), ours.map(str::to_owned));
-        self.work(move || Ok(of_chat(family, &Inbound::parse(dialect, &body)?, ours.as_deref()))).await?
+        self.work(move || Ok(of_chat(measure, &Inbound::parse(dialect, &body)?, ours.as_deref()))).await?
     }
 
     /// The tokens of a request that asks for nothing but their count, and of a text of ours that goes with them.
     pub(crate) async fn messages(
         &self,
-        family: Family,
+        measure: Measure,
         body: &Bytes,
         request: &MessagesRequest<'_>,
         ours: Option<&str>,
     ) -> Result<i64, EdgeError> {
-        if is_quick(family, body.len()) {
-            return Ok(of_messages(family, request, ours));
+        if is_quick(measure.family, body.len()) {
+            return Ok(of_countable(measure, &request.countable(), ours));
         }
         let (body, ours) = (body.clone(), ours.map(str::to_owned));
-        self.work(move || Ok(of_messages(family, &MessagesRequest::parse_count(&body)?, ours.as_deref()))).await?
+        self.work(move || Ok(of_countable(measure, &MessagesRequest::parse_count(&body)?.countable(), ours.as_deref())))
+            .await?
     }
 
     /// The tokens of an embeddings request's inputs.
@@ -101,14 +115,14 @@ fn is_quick(family: Family, bytes: usize) -> bool {
     bytes <= limit && is_loaded(family)
 }
 
-fn of_chat(family: Family, request: &Inbound<'_>, ours: Option<&str>) -> i64 {
-    let texts = request.countable_texts();
-    whole(count_messages(family, texts.iter().map(Cow::as_ref).chain(ours)))
+fn of_chat(measure: Measure, request: &Inbound<'_>, ours: Option<&str>) -> i64 {
+    of_countable(measure, &request.countable(), ours)
 }
 
-fn of_messages(family: Family, request: &MessagesRequest<'_>, ours: Option<&str>) -> i64 {
-    let texts = request.countable_texts();
-    whole(count_messages(family, texts.iter().map(Cow::as_ref).chain(ours)))
+fn of_countable(measure: Measure, counted: &Countable<'_>, ours: Option<&str>) -> i64 {
+    let texts = count_messages(measure.family, counted.texts.iter().map(Cow::as_ref).chain(ours));
+    let images = measure.images.all(counted.images, counted.images_at_a_glance);
+    whole(texts.saturating_add(images).saturating_add(counted.media_tokens))
 }
 
 fn of_embeddings(family: Family, request: &EmbeddingsRequest<'_>) -> i64 {
@@ -153,16 +167,11 @@ mod tests {
             Bytes::from(serde_json::json!({ "messages": [{ "role": "user", "content": text }] }).to_string())
         };
         let (small, large) = (body("two words"), body(&"two words ".repeat(2_000)));
-        for (body, family) in [
-            (small.clone(), Family::Estimated),
-            (large.clone(), Family::Estimated),
-            (large, Family::O200k),
-            (small, Family::O200k),
-        ] {
-            let request = Inbound::parse(ClientDialect::Chat, &body).unwrap();
-            let counted = counter.chat(family, &body, &request, Some("ours")).await.unwrap();
-            assert_eq!(counted, of_chat(family, &request, Some("ours")));
-            assert!(counted > counter.chat(family, &body, &request, None).await.unwrap());
+        for (body, model) in [(small.clone(), "demo"), (large.clone(), "demo"), (large, "gpt-4o"), (small, "gpt-4o")] {
+            let (request, measure) = (Inbound::parse(ClientDialect::Chat, &body).unwrap(), Measure::of(model));
+            let counted = counter.chat(measure, &body, &request, Some("ours")).await.unwrap();
+            assert_eq!(counted, of_chat(measure, &request, Some("ours")));
+            assert!(counted > counter.chat(measure, &body, &request, None).await.unwrap());
         }
     }
 

@@ -10,7 +10,9 @@ use serde::Deserialize;
 use store::routing::{ProjectRouting, Route};
 use store::targets::UpstreamTarget;
 use time::OffsetDateTime;
+use tokens::most_output;
 
+use crate::admission::{DEFAULT_OUTPUT, Measure};
 use crate::auth::Caller;
 use crate::error::EdgeError;
 
@@ -93,6 +95,10 @@ pub(crate) struct Target {
     pub(crate) provider: ProviderType,
     pub(crate) model: String,
     pub(crate) output_field: OutputField,
+    /// How the model counts.
+    pub(crate) measure: Measure,
+    /// The most tokens of an answer that the model is known to write.
+    most_output: Option<i64>,
     connection: Result<Arc<Connection>, Unusable>,
 }
 
@@ -218,6 +224,8 @@ impl PublicRoute {
                     provider: target.upstream.provider,
                     output_field: target.output_field,
                     connection: connect(&target.upstream).map(Arc::new),
+                    measure: Measure::of(&target.upstream.model),
+                    most_output: most_output(&target.upstream.model).and_then(|tokens| i64::try_from(tokens).ok()),
                     model: target.upstream.model,
                 })
                 .collect(),
@@ -275,6 +283,15 @@ impl Target {
             Ok(connection) => Ok(Arc::clone(connection)),
             Err(Unusable::Credential) => Err(EdgeError::CredentialUnreadable),
             Err(Unusable::Address) => Err(EdgeError::NoConnection { model: self.model.clone() }),
+        }
+    }
+
+    /// The most output tokens of one answer where the client does not bound it: the route's bound, at most what the model
+    /// can write.
+    pub(crate) fn output_bound(&self, of_route: Option<i64>) -> i64 {
+        match (of_route, self.most_output) {
+            (Some(of_route), Some(of_model)) => of_route.min(of_model),
+            (of_route, of_model) => of_route.or(of_model).unwrap_or(DEFAULT_OUTPUT),
         }
     }
 

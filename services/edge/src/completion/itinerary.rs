@@ -33,8 +33,6 @@ pub(super) struct Texts {
     pub(super) prompt_tokens: u64,
     /// The most tokens of output, where the project keeps its bounds.
     pub(super) output_tokens: Option<u64>,
-    /// The most tokens of one answer that are expected.
-    pub(super) max_output: Option<u64>,
     /// `anthropic-beta` as the client sent it.
     pub(super) anthropic_beta: Option<String>,
 }
@@ -131,7 +129,7 @@ impl Itinerary {
                 headers.insert(DROPPED, list);
             }
         }
-        target.map_or(Family::Estimated, |target| Family::of(&target.model))
+        target.map_or(Family::Estimated, |target| target.measure.family)
     }
 
     /// The `ragmux` member of the answer.
@@ -161,6 +159,12 @@ impl Requests {
         let target = self.target(at).ok_or(UpstreamError::LeftAlone { retry_after: None })?;
         let texts = &self.texts;
         let bound = texts.output_tokens.zip(target.output_field.member());
+        // What is held may be more than this model can write, and some refuse to be asked for that.
+        let most = u64::try_from(target.output_bound(self.route.max_output)).unwrap_or(u64::MAX);
+        let of_model = match inbound.output_limit() {
+            Some(_) => u64::MAX,
+            None => most.saturating_mul(inbound.answers()),
+        };
         inbound.call(
             target.provider,
             &Outgoing {
@@ -171,11 +175,11 @@ impl Requests {
                 project_prompt: texts.project_prompt.as_deref(),
                 output_bound: bound.map(|(tokens, field)| OutputBound {
                     field,
-                    tokens,
-                    family: Family::of(&target.model),
+                    tokens: tokens.min(of_model),
+                    family: target.measure.family,
                     prompt_tokens: texts.prompt_tokens,
                 }),
-                max_output: texts.max_output,
+                max_output: Some(most),
                 member: texts.member.as_deref().map(|member| ("ragmux", member)),
                 anthropic_beta: texts.anthropic_beta.as_deref(),
             },

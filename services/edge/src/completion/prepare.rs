@@ -1,16 +1,15 @@
 //! Everything before the provider: route, admission, passages, and the places the call may go.
 
 use bytes::Bytes;
-use domain::{Enforcement, NanoUsd, ProviderType, RequestId};
+use domain::{Enforcement, NanoUsd, RequestId};
 use http::HeaderMap;
 use ledger::OpenCall;
-use providers::{ClientDialect, Inbound, costly_betas};
+use providers::{ClientDialect, Inbound};
 use rand::rng;
-use tokens::Family;
 
 use super::answer::Asked;
 use super::itinerary::{Itinerary, Texts};
-use crate::admission::{Admitted, Claim, DEFAULT_OUTPUT, LARGEST_OUTPUT, Model, admit};
+use crate::admission::{Admitted, Claim, DEFAULT_OUTPUT, LARGEST_OUTPUT, Measure, Model, admit};
 use crate::catalog::{Project, PublicRoute, Target};
 use crate::error::{EdgeError, Failure};
 use crate::grounding::{Grounded, Plan, sources_member};
@@ -42,11 +41,7 @@ pub(super) async fn prepare(
     let prices = edge.catalog.prices().await?;
     let hold_prices = project.hold_prices(&caller, route, &prices)?;
     for target in &route.targets {
-        let mut features = inbound.costly_features(target.provider).map_err(EdgeError::from)?;
-        if target.provider == ProviderType::Anthropic && inbound.dialect() == ClientDialect::Messages {
-            features.extend(anthropic_beta.as_deref().map(costly_betas).unwrap_or_default());
-        }
-        project.allow_features(&caller, route, &features)?;
+        project.allow_features(&caller, route, &inbound.costly_features(target.provider).map_err(EdgeError::from)?)?;
     }
     let counted = count(edge, &project, route, received, inbound).await?;
 
@@ -66,18 +61,19 @@ pub(super) async fn prepare(
         route: Some(&route.name),
         model: Some(Model::of(first, &connection)),
         tags: tags.and(inbound.metadata(), inbound.user()),
-        prompt_tokens: counted.saturating_add(context_budget).saturating_add(query_tokens),
+        prompt_tokens: counted.saturating_add(context_budget),
+        other_tokens: query_tokens,
         output_tokens: bound,
         min_output: route.min_output.min(bound),
         prices: hold_prices,
-        fixed_cost: query_cost,
+        other_cost: query_cost,
         streamed: inbound.is_streamed(),
     };
     let Admitted { mut call, mut headers } = admit(edge, claim).await?;
     let (snapshot, source) = first.price(&prices);
     call.priced(snapshot, source);
 
-    let family = Family::of(&first.model);
+    let family = first.measure.family;
     let grounded = match &plan {
         Some(plan) => edge.grounding.ground(plan, context_budget, family, &prices, &edge.counter, &mut call).await,
         None => Grounded::default(),
@@ -95,14 +91,13 @@ pub(super) async fn prepare(
         project_prompt: project.system_prompt.clone(),
         prompt_tokens: prompt.unsigned_abs(),
         output_tokens: keeps_bounds.then(|| call.output_tokens().unsigned_abs()),
-        max_output: u64::try_from(bound / i64::try_from(inbound.answers()).unwrap_or(1).max(1)).ok(),
         anthropic_beta,
     };
     let itinerary = Itinerary::new(chosen.route, targets, received, inbound, texts, prices)?;
     Ok(Ready { id, dialect: inbound.dialect(), call, headers, itinerary })
 }
 
-/// The prompt's tokens: by the model family that takes most for it, of those the route may lead to.
+/// The prompt's tokens: by the model that takes most for it, of those the route may lead to.
 async fn count(
     edge: &Edge,
     project: &Project,
@@ -110,22 +105,27 @@ async fn count(
     received: &Bytes,
     inbound: &Inbound<'_>,
 ) -> Result<i64, EdgeError> {
-    let mut families: Vec<Family> = Vec::with_capacity(1);
+    let mut measures: Vec<Measure> = Vec::with_capacity(1);
     let mut most = 0;
-    for Target { model, .. } in &route.targets {
-        let family = Family::of(model);
-        if families.contains(&family) {
+    for Target { measure, .. } in &route.targets {
+        let measure = *measure;
+        if measures.contains(&measure) {
             continue;
         }
-        families.push(family);
-        most = most.max(edge.counter.chat(family, received, inbound, project.system_prompt.as_deref()).await?);
+        measures.push(measure);
+        most = most.max(edge.counter.chat(measure, received, inbound, project.system_prompt.as_deref()).await?);
     }
     Ok(most)
 }
 
-/// The most output tokens of all choices together.
+/// The most output tokens of all choices together: as the client bounds them, else as the route does, and without either
+/// what the model can write, of those the route may lead to the one that can write most.
 fn output_bound(route: &PublicRoute, inbound: &Inbound<'_>) -> i64 {
     let asked = inbound.output_limit().map(|limit| i64::try_from(limit).unwrap_or(i64::MAX));
-    let each = asked.or(route.max_output).unwrap_or(DEFAULT_OUTPUT).clamp(1, LARGEST_OUTPUT);
+    let of_route = || {
+        let bounds = route.targets.iter().map(|target| target.output_bound(route.max_output));
+        bounds.max().unwrap_or(DEFAULT_OUTPUT)
+    };
+    let each = asked.unwrap_or_else(of_route).clamp(1, LARGEST_OUTPUT);
     each.saturating_mul(i64::try_from(inbound.answers()).unwrap_or(1))
 }

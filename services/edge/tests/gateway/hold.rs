@@ -1,8 +1,9 @@
 //! What is reserved for a call before anything is sent: all that it can be charged for.
 
+use reqwest::RequestBuilder;
 use serde_json::{Value, json};
 use testkit::until;
-use tokens::{Family, count_messages};
+use tokens::{Family, ImageTokens, count_messages};
 use upstream::{Behaviour, Figures, Wait};
 
 use crate::passages;
@@ -18,10 +19,15 @@ fn prompt_tokens(text: &str) -> i64 {
 
 /// What a call holds while its provider works, in tokens and nano-USD.
 async fn held(world: &World, edge: &Edge, text: &str, members: Value) -> anyhow::Result<(i64, i64)> {
-    world.next_chat(Behaviour { hold: true, ..Behaviour::default() });
     let mut body = json!({ "messages": [{ "role": "user", "content": text }] });
     body.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
-    let running = tokio::spawn(edge.chat(body).send());
+    held_by(world, edge, edge.chat(body)).await
+}
+
+/// The same for any request.
+async fn held_by(world: &World, edge: &Edge, request: RequestBuilder) -> anyhow::Result<(i64, i64)> {
+    world.next_chat(Behaviour { hold: true, ..Behaviour::default() });
+    let running = tokio::spawn(request.send());
     world.upstream_until(Wait { held: Some(1), ..Wait::default() }).await?;
     let id = world.database.open_ids(world.project).await?.remove(0);
     let call = body_of(edge.get(&format!("/v1/usage/{id}")).send().await?, 200).await;
@@ -58,12 +64,122 @@ async fn a_hold_covers_prompt_rules_passages_query_and_every_choice_at_the_deare
     // The larger of two bounds, for each of two choices.
     let members = json!({ "max_tokens": 30, "max_completion_tokens": 40, "n": 2 });
     let hold = held(&world, &edge, question, members).await?;
-    assert_eq!(hold, (prompt + 80, prompt * 3000 + 80 * 2000 + query * 100));
+    assert_eq!(hold, (prompt + 80, (prompt - query) * 3000 + 80 * 2000 + query * 100));
 
     // No passages where nothing is searched for, and the route's bound where the client has none.
     let prompt = prompt_tokens("Hello!");
     let hold = held(&world, &edge, "Hello!", json!({})).await?;
     assert_eq!(hold, (prompt + MOST_OUTPUT, prompt * 3000 + MOST_OUTPUT * 2000));
+    edge.stop().await
+}
+
+/// The tokens of a prompt of these texts.
+fn tokens_of(texts: &[&str]) -> i64 {
+    i64::try_from(count_messages(Family::Estimated, texts.iter().copied())).unwrap()
+}
+
+#[tokio::test]
+async fn whatever_may_become_prompt_is_held() -> anyhow::Result<()> {
+    let world = World::with("tokens_per_day = 10000000").await?;
+    let edge = world.edge().await?;
+    let words = "so many words that somebody pays for ".repeat(20);
+    let own = json!({ "name": "f", "description": words });
+    for (member, value) in [
+        ("functions", json!([own])),
+        ("response_format", json!({ "type": "json_schema", "json_schema": { "name": "s", "schema": own } })),
+        ("tools", json!([{ "type": "function", "function": own }])),
+        ("tool_choice", json!({ "type": "function", "function": own })),
+        ("prediction", json!({ "type": "content", "content": words })),
+        ("web_search_options", own.clone()),
+        ("guided_json", own.clone()),
+        ("documents", json!([words])),
+    ] {
+        let hold = held(&world, &edge, "hi", json!({ "max_tokens": 10, member: value })).await?;
+        assert_eq!(hold.0, tokens_of(&["hi", &value.to_string()]) + 10, "{member}");
+    }
+    for member in ["name", "reasoning_content", "reasoning", "thinking", "refusal", "unheard_of"] {
+        let message = json!({ "role": "assistant", "content": "hi", member: words });
+        let hold = held(&world, &edge, "", json!({ "max_tokens": 10, "messages": [message] })).await?;
+        assert_eq!(hold.0, tokens_of(&["hi", &words]) + 10, "{member}");
+    }
+    for member in ["function_call", "audio"] {
+        let message = json!({ "role": "assistant", "content": "hi", member: own });
+        let hold = held(&world, &edge, "", json!({ "max_tokens": 10, "messages": [message] })).await?;
+        assert_eq!(hold.0, tokens_of(&["hi", &own.to_string()]) + 10, "{member}");
+    }
+    for (kind, member) in
+        [("refusal", "refusal"), ("input_text", "text"), ("thinking", "thinking"), ("unheard_of", "words")]
+    {
+        let message = json!({ "role": "user", "content": [{ "type": kind, member: words }] });
+        let hold = held(&world, &edge, "", json!({ "max_tokens": 10, "messages": [message] })).await?;
+        assert_eq!(hold.0, tokens_of(&["", &words]) + 10, "{kind}");
+    }
+    edge.stop().await
+}
+
+#[tokio::test]
+async fn pictures_are_held_by_their_number_and_not_by_their_bytes() -> anyhow::Result<()> {
+    let world = World::with("tokens_per_day = 10000000").await?;
+    let edge = world.edge().await?;
+    let url = format!("data:image/png;base64,{}", "iVBORw0KGgo".repeat(5_000));
+    let look = json!({ "type": "image_url", "image_url": { "url": url } });
+    let glance = json!({ "type": "image_url", "image_url": { "url": url, "detail": "low" } });
+    let ImageTokens { close, at_a_glance } = ImageTokens::of("real-chat");
+    for (parts, images) in [(json!([look]), close), (json!([glance]), at_a_glance), (json!([look, glance]), 1_530)] {
+        let message = json!({ "role": "user", "content": parts });
+        let hold = held(&world, &edge, "", json!({ "max_tokens": 10, "messages": [message] })).await?;
+        assert_eq!(hold.0, tokens_of(&[""]) + i64::try_from(images)? + 10);
+    }
+    edge.stop().await
+}
+
+#[tokio::test]
+async fn whatever_may_become_prompt_of_a_message_is_held() -> anyhow::Result<()> {
+    let world = World::with("tokens_per_day = 10000000").await?;
+    let edge = world.edge().await?;
+    let words = "so many words that somebody pays for ".repeat(20);
+    let source = json!({ "type": "text", "media_type": "text/plain", "data": words });
+    let own = json!({ "x": words });
+    for (block, role, texts) in [
+        (json!({ "type": "thinking", "thinking": words, "signature": "" }), "assistant", vec![words.clone()]),
+        (json!({ "type": "document", "source": source }), "user", vec![words.clone()]),
+        (
+            json!({ "type": "tool_use", "id": "a", "name": "f", "input": own }),
+            "assistant",
+            vec!["a".to_owned(), "f".to_owned(), own.to_string()],
+        ),
+    ] {
+        let text = json!({ "type": "text", "text": "hi" });
+        let message = json!({ "role": role, "content": [text, block] });
+        let body = json!({ "model": "fast", "max_tokens": 10, "system": "be kind", "messages": [message] });
+        let hold = held_by(&world, &edge, edge.post("/v1/messages", &body)).await?;
+        let mut expected = vec!["be kind", "hi"];
+        expected.extend(texts.iter().map(String::as_str));
+        assert!((0..=1).contains(&(hold.0 - tokens_of(&expected) - 10)), "{} for {block}", hold.0);
+    }
+    edge.stop().await
+}
+
+#[tokio::test]
+async fn a_call_without_a_bound_holds_what_its_model_can_write() -> anyhow::Result<()> {
+    let world = World::with("tokens_per_day = 10000000").await?;
+    let known = world.database.insert_connection("known", &world.upstream.base_url(), "gpt-4.1-nano").await?;
+    let route = world.database.insert_route(world.project, "known", known).await?;
+    let edge = world.edge().await?;
+    let prompt = i64::try_from(count_messages(Family::O200k, ["hi"]))?;
+    for unbounded in [json!({ "model": "known" }), json!({ "model": "known", "n_predict": -1, "max_tokens": 10 })] {
+        assert_eq!(held(&world, &edge, "hi", unbounded).await?.0, prompt + 32_768);
+    }
+    assert_eq!(held(&world, &edge, "hi", json!({ "model": "known", "n": 2 })).await?.0, prompt + 65_536);
+    assert_eq!(held(&world, &edge, "hi", json!({})).await?.0, tokens_of(&["hi"]) + 4_096);
+    // A route's bound beyond what the model can write is none.
+    for (bound, held_output) in [(50_000, 32_768), (100, 100)] {
+        world.database.change_route(route, &format!("max_output = {bound}")).await?;
+        until("the edge has heard of it", async || {
+            Ok(held(&world, &edge, "hi", json!({ "model": "known" })).await?.0 == prompt + held_output)
+        })
+        .await?;
+    }
     edge.stop().await
 }
 

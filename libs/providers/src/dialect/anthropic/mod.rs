@@ -3,6 +3,7 @@
 mod answer;
 mod assemble;
 mod conversation;
+mod countable;
 mod error;
 mod features;
 #[cfg(test)]
@@ -18,7 +19,6 @@ mod writer;
 pub(crate) use answer::{read_answer, read_count};
 pub(crate) use error::failure;
 pub use error::messages_error_type;
-pub use features::costly_betas;
 pub(crate) use outgoing::body;
 pub(crate) use reader::{MessageReader, read_whole};
 pub use request::MessagesRequest;

@@ -102,6 +102,7 @@ pub(super) struct Message<'a> {
     pub(super) role: Cow<'a, str>,
     pub(super) content: Said<'a>,
     pub(super) raw_content: &'a RawValue,
+    pub(super) members: Members<'a>,
 }
 
 /// A client's Messages request. Everything it does not name is kept in the body it borrows from.
@@ -122,7 +123,6 @@ pub struct MessagesRequest<'a> {
     pub(super) system: Said<'a>,
     pub(super) messages: Vec<Message<'a>>,
     pub(super) tools: Vec<Members<'a>>,
-    raw_tools: Option<&'a RawValue>,
     pub(super) text: &'a str,
     pub(super) members: Members<'a>,
 }
@@ -177,7 +177,6 @@ impl<'a> MessagesRequest<'a> {
             system: said("system", members.present("system"), &mut room)?,
             messages: messages(&members, &mut room)?,
             tools: tools(&members, &mut room)?,
-            raw_tools: members.present("tools"),
             text,
             members,
         })
@@ -193,43 +192,6 @@ impl<'a> MessagesRequest<'a> {
     #[must_use]
     pub fn ends_with_tool_result(&self) -> bool {
         self.messages.last().is_some_and(|message| message.content.blocks().iter().any(Block::is_result))
-    }
-
-    /// Everything of the prompt that is text, for counting its tokens.
-    #[must_use]
-    pub fn countable_texts(&self) -> Vec<Cow<'_, str>> {
-        let mut texts = Vec::with_capacity(self.messages.len() + 2);
-        countable(&self.system, &mut texts);
-        for message in &self.messages {
-            countable(&message.content, &mut texts);
-        }
-        texts.extend(self.raw_tools.map(|tools| Cow::Borrowed(tools.get())));
-        texts
-    }
-}
-
-fn countable<'s>(said: &'s Said<'_>, texts: &mut Vec<Cow<'s, str>>) {
-    if let Said::Text(text) = said {
-        texts.push(Cow::Borrowed(text));
-    }
-    for block in said.blocks() {
-        texts.extend(block.text.as_deref().map(Cow::Borrowed));
-        let text = |name| block.members.present(name).and_then(text_of);
-        match &*block.kind {
-            "thinking" => texts.extend(text("thinking")),
-            "tool_use" => {
-                texts.extend(text("name"));
-                texts.extend(block.members.present("input").map(|input| Cow::Borrowed(input.get())));
-            }
-            // Pictures and pages have no text to count; a document of plain text is one.
-            "document" => {
-                let source = block.members.present("source").and_then(|value| Members::parse(value.get()).ok());
-                let is_text =
-                    |source: &Members<'_>| source.present("type").and_then(text_of).is_some_and(|kind| kind == "text");
-                texts.extend(source.filter(is_text).and_then(|source| source.present("data").and_then(text_of)));
-            }
-            _ => countable(&block.result, texts),
-        }
     }
 }
 
@@ -266,7 +228,7 @@ fn message<'a>(path: &str, raw: &'a RawValue, room: &mut usize) -> Result<Messag
         .ok_or_else(|| invalid(format!("{path}.role"), "user or assistant"))?;
     let path = format!("{path}.content");
     let raw_content = members.present("content").ok_or_else(|| invalid(path.as_str(), CONTENT))?;
-    Ok(Message { role, content: said(&path, Some(raw_content), room)?, raw_content })
+    Ok(Message { role, content: said(&path, Some(raw_content), room)?, raw_content, members })
 }
 
 const CONTENT: &str = "a string or an array of blocks";

@@ -128,12 +128,6 @@ impl ChatMessage<'_> {
             Content::None | Content::Text(_) => &[],
         }
     }
-
-    /// How many parts are not text: images, audio, files.
-    #[must_use]
-    pub fn other_parts(&self) -> usize {
-        self.parts().iter().filter(|part| part.text.is_none()).count()
-    }
 }
 
 /// A client's chat request. Everything it does not name is kept in the body it borrows from.
@@ -208,18 +202,6 @@ impl<'a> ChatRequest<'a> {
     #[must_use]
     pub fn ends_with_tool_result(&self) -> bool {
         self.messages.last().is_some_and(|message| matches!(message.role.as_ref(), "tool" | "function"))
-    }
-
-    /// Everything of the prompt that is text, for counting its tokens: contents, tool calls and tool definitions.
-    #[must_use]
-    pub fn countable_texts(&self) -> Vec<Cow<'_, str>> {
-        let mut texts: Vec<Cow<'_, str>> = Vec::with_capacity(self.messages.len() + 1);
-        for message in &self.messages {
-            texts.push(message.text());
-            texts.extend(message.tool_calls.map(|calls| Cow::Borrowed(calls.get())));
-        }
-        texts.extend(self.tools.map(|tools| Cow::Borrowed(tools.get())));
-        texts
     }
 }
 
@@ -372,8 +354,6 @@ mod tests {
         assert!(request.stream && request.include_usage && request.include_context);
         assert_eq!((request.n, request.output_limit), (2, Some(9)));
         assert_eq!(request.last_user_text().unwrap(), "what\nis it?");
-        assert_eq!(request.messages[2].other_parts(), 1);
-        assert_eq!(request.countable_texts(), ["be \"kind\"", "", "[{}]", "what\nis it?", r#"[{"type":"function"}]"#]);
         assert!(!request.ends_with_tool_result());
     }
 

@@ -50,10 +50,11 @@ pub(crate) async fn create(
         model: Some(Model::of(target, &connection)),
         tags: tags.and(request.metadata, request.user.as_deref()),
         prompt_tokens: counted,
+        other_tokens: 0,
         output_tokens: 0,
         min_output: 0,
         prices: hold_prices,
-        fixed_cost: NanoUsd::ZERO,
+        other_cost: NanoUsd::ZERO,
         streamed: false,
     };
     let Admitted { mut call, headers } = admit(&edge, claim).await?;

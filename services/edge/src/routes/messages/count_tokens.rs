@@ -8,7 +8,6 @@ use ledger::Ending;
 use providers::{Attempts, MessagesRequest, Outgoing};
 use rand::rng;
 use serde_json::json;
-use tokens::Family;
 use tokio::time::Instant;
 
 use crate::admission::{
@@ -18,8 +17,8 @@ use crate::completion::Asked;
 use crate::error::{EdgeError, Failure};
 use crate::state::Shared;
 
-/// Counts the prompt's tokens: the provider does if it has the same API, else it is done here, where pictures and pages
-/// of documents count for nothing. The project's prompt is in the count, passages are not. It is a request of no tokens.
+/// Counts the prompt's tokens: the provider does if it has the same API, else it is done here, where pictures count
+/// as large ones and documents by their size. The project's prompt is in the count, passages are not. It is a request of no tokens.
 pub(crate) async fn count_tokens(
     State(edge): State<Shared>,
     asked: Asked,
@@ -44,10 +43,11 @@ pub(crate) async fn count_tokens(
         model: Some(Model::of(target, &connection)),
         tags: tags.and(request.metadata, request.user.as_deref()),
         prompt_tokens: 0,
+        other_tokens: 0,
         output_tokens: 0,
         min_output: 0,
         prices: PriceSnapshot::default(),
-        fixed_cost: NanoUsd::ZERO,
+        other_cost: NanoUsd::ZERO,
         streamed: false,
     };
     let Admitted { mut call, headers } = admit(&edge, claim).await?;
@@ -79,8 +79,7 @@ pub(crate) async fn count_tokens(
             Err(interruption) => return Err(settle_interrupted(&edge, &caller, *call, interruption, headers)),
         }
     } else {
-        let family = Family::of(&target.model);
-        match edge.counter.messages(family, &received, &request, project_prompt).await {
+        match edge.counter.messages(target.measure, &received, &request, project_prompt).await {
             Ok(counted) => counted.unsigned_abs(),
             Err(error) => {
                 let status = error.face().status.as_u16();

@@ -92,11 +92,12 @@ pub(crate) async fn create(
         route: None,
         model: embedding.map(|(provider, model)| Model { name: model, provider: *provider, connection: None }),
         tags: tags.and(question.metadata, question.user.as_deref()),
-        prompt_tokens: query_tokens,
+        prompt_tokens: 0,
+        other_tokens: query_tokens,
         output_tokens: 0,
         min_output: 0,
         prices: PriceSnapshot::default(),
-        fixed_cost: query_cost,
+        other_cost: query_cost,
         streamed: false,
     };
     let Admitted { mut call, headers } = admit(&edge, claim).await?;
