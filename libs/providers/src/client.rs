@@ -13,7 +13,8 @@ use crate::breaker::Breakers;
 use crate::connection::Connection;
 use crate::dialect::anthropic;
 use crate::dialect::openai::{
-    self, ChatAnswer, EmbeddingsAnswer, SpliceRules, StreamOutcome, Vectors, own_embeddings_body,
+    self, ChatAnswer, EmbeddingsAnswer, EmbeddingsCall, EmbeddingsFailure, Merge, SpliceRules, StreamOutcome, Vectors,
+    own_embeddings_body,
 };
 use crate::dialect::{ClientDialect, UpstreamDialect, refusal};
 use crate::error::{UpstreamError, Waited};
@@ -45,15 +46,6 @@ pub struct ChatCall {
     pub(crate) upstream: UpstreamDialect,
     /// Headers of the dialect's, beside the credential.
     pub(crate) headers: HeaderMap,
-}
-
-/// A client's embeddings call made ready by [`crate::EmbeddingsRequest::call`].
-#[derive(Clone, Debug)]
-pub struct EmbeddingsCall {
-    /// What goes upstream.
-    pub body: Bytes,
-    /// The model name the answer shows.
-    pub public_model: String,
 }
 
 /// A call to count the tokens of a Messages request, made ready by [`crate::MessagesRequest::count_call`].
@@ -130,18 +122,28 @@ impl Providers {
         }
     }
 
-    /// Passes a client's embeddings call through.
+    /// Passes a client's embeddings call through, part after part where a provider does not take it whole.
     ///
     /// # Errors
-    /// See [`UpstreamError`].
+    /// See [`EmbeddingsFailure`]. One part that fails is the failure of all.
     pub async fn embeddings(
         &self,
         connection: &Connection,
         call: &EmbeddingsCall,
         attempts: &mut Attempts,
-    ) -> Result<EmbeddingsAnswer, UpstreamError> {
-        let answer = self.post_json(connection, EMBEDDINGS_PATH, HeaderMap::new(), &call.body, attempts).await?;
-        openai::read_embeddings_answer(&answer, &call.public_model, connection.credential_text())
+    ) -> Result<EmbeddingsAnswer, EmbeddingsFailure> {
+        let mut merged = Merge::new(call, connection.credential_text());
+        let mut failed = 0;
+        for part in call.parts() {
+            let mut of_part = attempts.of_part(failed);
+            let path = EMBEDDINGS_PATH;
+            let sent = self.post_json(connection, path, HeaderMap::new(), &part.body, &mut of_part).await;
+            failed = attempts.part_over(&of_part, failed, sent.is_ok());
+            let taken = sent.and_then(|answer| merged.take(part, answer));
+            taken.map_err(|error| EmbeddingsFailure { error, used: merged.usage() })?;
+        }
+        let used = merged.usage();
+        merged.finish().map_err(|error| EmbeddingsFailure { error, used })
     }
 
     /// Embeds texts of ours in one call: the caller packs the batch and checks the width. No texts, no call.

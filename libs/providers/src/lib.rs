@@ -33,15 +33,15 @@ mod test_server;
 mod usage;
 
 pub use breaker::{BreakerState, Breakers, Pass};
-pub use client::{Answer, ChatCall, ChatStream, CountCall, Destination, EmbeddingsCall, Providers};
+pub use client::{Answer, ChatCall, ChatStream, CountCall, Destination, Providers};
 pub use connection::{BaseUrlError, Connection, validate_base_url};
 pub use countable::Countable;
 pub use dialect::ClientDialect;
 pub use dialect::anthropic::{MessagesRequest, messages_error_type};
 pub use dialect::openai::{
     ChatAnswer, ChatMessage, ChatRequest, Content, ContextPlacement, Delivered, EmbeddingInput, EmbeddingsAnswer,
-    EmbeddingsRequest, Feature, Outgoing, OutputBound, Part, RequestError, SpliceRules, StreamOutcome, Vectors,
-    check_body, default_placement, text_at,
+    EmbeddingsCall, EmbeddingsFailure, EmbeddingsRequest, Feature, Outgoing, OutputBound, Part, RequestError,
+    SpliceRules, StreamOutcome, Vectors, check_body, default_placement, text_at,
 };
 pub use error::{Charge, UpstreamError, Waited, Words};
 pub use fallback::order;

@@ -8,6 +8,8 @@
     reason = "a failed step fails the test"
 )]
 
+#[path = "calls/embeddings.rs"]
+mod embeddings;
 mod wire;
 
 use std::net::SocketAddr;
@@ -16,8 +18,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ragmux_providers::{
-    Answer, Attempts, ChatCall, ChatRequest, ChatStream, Connection, Destination, EmbeddingsRequest, HttpOptions,
-    Outgoing, Providers, UpstreamError, Waited,
+    Answer, Attempts, ChatCall, ChatRequest, ChatStream, Connection, Destination, HttpOptions, Outgoing, Providers,
+    UpstreamError, Waited,
 };
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 use tokio::io::AsyncReadExt;
@@ -383,27 +385,6 @@ async fn an_answer_in_a_form_nobody_asked_for_is_refused() {
     assert!(matches!(fails(&wire, &providers, true).await.0, UpstreamError::BadAnswer("it is not a stream")));
     let (error, _) = fails(&wire, &providers, true).await;
     assert_eq!((error.status(), error.message()), (404, "no such model".to_owned()));
-}
-
-#[tokio::test]
-async fn embeddings_are_had_for_ourselves_and_passed_through_for_clients() {
-    let body = r#"{"model":"real","data":[{"index":0,"embedding":"AACAPw=="},{"index":1,"embedding":[2]}],"usage":{"prompt_tokens":3,"total_tokens":3}}"#;
-    let wire = Wire::start(vec![answer("200 OK", "", body), answer("200 OK", "", body)]).await;
-    let providers = providers();
-    let connection = wire.connection();
-    let inputs = ["a".to_owned(), "b".to_owned()];
-    let got = providers.embed(&connection, &inputs, None, &mut attempts()).await.unwrap();
-    assert_eq!(got.vectors, [[1.0], [2.0]]);
-    assert_eq!(got.usage.unwrap().prompt_tokens, 3);
-
-    let request = br#"{"model":"asked","input":["a","b"],"encoding_format":"base64"}"#;
-    let call = EmbeddingsRequest::parse(request).unwrap().call(&connection.model, "asked");
-    let passed = providers.embeddings(&connection, &call, &mut attempts()).await.unwrap();
-    assert_eq!(passed.body, body.replace("real", "asked"));
-
-    let sent = wire.requests();
-    assert!(sent[0].starts_with("POST /v1/embeddings ") && sent[0].ends_with(r#"{"model":"real","input":["a","b"]}"#));
-    assert!(sent[1].ends_with(r#"{"model":"real","input":["a","b"],"encoding_format":"base64"}"#));
 }
 
 #[tokio::test]

@@ -92,19 +92,6 @@ pub(crate) fn read_chat_answer(
     })
 }
 
-pub(crate) fn read_embeddings_answer(
-    body: &Bytes,
-    public_model: &str,
-    credential: Option<&str>,
-) -> Result<EmbeddingsAnswer, UpstreamError> {
-    let (text, members) = success(body, credential)?;
-    members.present("data").ok_or(UpstreamError::BadAnswer("it has no data"))?;
-    Ok(EmbeddingsAnswer {
-        body: with_model(body, text, &members, public_model),
-        usage: members.present("usage").and_then(Usage::read_believed),
-    })
-}
-
 /// Reads vectors, however they are written: as numbers, or as base64 of little-endian 32-bit floats.
 pub(crate) fn read_vectors(body: &Bytes, expected: usize, credential: Option<&str>) -> Result<Vectors, UpstreamError> {
     #[derive(Deserialize)]
@@ -154,13 +141,7 @@ pub(super) fn success<'a>(body: &'a Bytes, credential: Option<&str>) -> Result<(
     }
 }
 
-fn with_model(body: &Bytes, text: &str, members: &Members<'_>, public_model: &str) -> Bytes {
-    let mut splices = Splices::default();
-    splice_model(&mut splices, text, members, public_model);
-    spliced(body, splices)
-}
-
-fn spliced(body: &Bytes, splices: Splices) -> Bytes {
+pub(super) fn spliced(body: &Bytes, splices: Splices) -> Bytes {
     if splices.is_empty() { body.clone() } else { Bytes::from(splices.apply(body)) }
 }
 

@@ -1,13 +1,15 @@
 //! Embedding requests: the client's own, passed through, and ours for documents and queries.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use bytes::Bytes;
+use domain::ProviderType;
 use serde_json::value::RawValue;
 
+use super::batches::{EmbeddingsCall, EmbeddingsPart, Encoding, Limits, Size};
 use super::request::{RequestError, optional_text, text_at};
 use super::strict::read_body;
-use crate::client::EmbeddingsCall;
 use crate::json::{Members, Splices, elements, literal, span, text_of};
 
 /// More than any provider takes in one call.
@@ -23,7 +25,8 @@ pub enum EmbeddingInput<'a> {
 }
 
 /// A client's embeddings request. Everything it does not name is kept in the body it borrows from;
-/// `encoding_format` goes upstream exactly as sent, absence included, and the answer comes back unchanged.
+/// `encoding_format` goes upstream exactly as sent, absence included, and the answer comes back unchanged where it is in
+/// that form.
 #[derive(Clone, Debug)]
 pub struct EmbeddingsRequest<'a> {
     /// The model name asked for; empty when none is given.
@@ -36,6 +39,8 @@ pub struct EmbeddingsRequest<'a> {
     pub user: Option<Cow<'a, str>>,
     /// `metadata` as sent. The API has it for chats only; servers and clients that have it here too mean the same.
     pub metadata: Option<&'a RawValue>,
+    /// The inputs as sent, where they are elements of an array.
+    items: Vec<&'a RawValue>,
     text: &'a str,
     pub(super) members: Members<'a>,
 }
@@ -53,9 +58,11 @@ impl<'a> EmbeddingsRequest<'a> {
             Some(Ok(width)) if width > 0 => Some(width),
             Some(_) => return Err(invalid("dimensions", "a whole number above zero")),
         };
+        let (input, items) = input(value)?;
         Ok(Self {
             model: optional_text(&members, "model")?.unwrap_or_default(),
-            input: input(value)?,
+            input,
+            items,
             dimensions,
             user: members.present("user").and_then(text_of),
             metadata: members.present("metadata"),
@@ -64,18 +71,70 @@ impl<'a> EmbeddingsRequest<'a> {
         })
     }
 
-    /// The call for a connection: the client's bytes with the model's name replaced and `ragmux` removed.
-    #[must_use]
-    pub fn call(&self, model: &str, public_model: &str) -> EmbeddingsCall {
+    /// The call for a connection: the client's bytes with the model's name replaced and `ragmux` removed, in as many
+    /// parts as the provider's limits ask for.
+    ///
+    /// # Errors
+    /// [`RequestError::Invalid`] for numbers of tokens where the provider takes texts only.
+    pub fn call(
+        &self,
+        provider: ProviderType,
+        model: &str,
+        public_model: &str,
+    ) -> Result<EmbeddingsCall, RequestError> {
+        let limits = Limits::of(provider);
+        let sizes: Vec<Size<'_>> = match &self.input {
+            EmbeddingInput::Texts(texts) => texts.iter().map(|text| Size::Text(text)).collect(),
+            EmbeddingInput::Tokens(_) if !limits.takes_tokens => {
+                return Err(invalid("input", "text: the model's provider does not take numbers of tokens"));
+            }
+            EmbeddingInput::Tokens(counts) => counts.iter().map(|count| Size::Tokens(*count as u64)).collect(),
+        };
+        let parts = match limits.split(&sizes).as_slice() {
+            [] | [_] => vec![EmbeddingsPart { body: self.body(provider, model, None), inputs: sizes.len() }],
+            ranges => {
+                let part = |range: &Range<usize>| EmbeddingsPart {
+                    body: self.body(provider, model, self.items.get(range.clone())),
+                    inputs: range.len(),
+                };
+                ranges.iter().map(part).collect()
+            }
+        };
+        let encoding = match self.members.present("encoding_format") {
+            None => Some(Encoding::Float),
+            Some(value) => text_of(value).and_then(|name| Encoding::named(&name)),
+        };
+        Ok(EmbeddingsCall::new(parts, public_model, encoding))
+    }
+
+    fn body(&self, provider: ProviderType, model: &str, items: Option<&[&RawValue]>) -> Bytes {
         let mut splices = Splices::default();
+        let mut added = Vec::new();
         match self.members.get("model") {
             Some(value) => splices.replace(span(self.text, value.get()), literal(model)),
-            None => splices.insert(self.members.inside(self.text), format!("\"model\":{},", literal(model))),
+            None => added.push(format!("\"model\":{},", literal(model))),
         }
         for range in self.members.ranges_without(self.text, "ragmux") {
             splices.remove(range);
         }
-        EmbeddingsCall { body: Bytes::from(splices.apply(self.text.as_bytes())), public_model: public_model.to_owned() }
+        if provider == ProviderType::Mistral
+            && let Some(width) = self.members.present("dimensions")
+        {
+            // Its name there (Mistral API reference, Embeddings); a name that is not there is refused.
+            for range in self.members.ranges_without(self.text, "dimensions") {
+                splices.remove(range);
+            }
+            added.push(format!("\"output_dimension\":{},", width.get()));
+        }
+        if let (Some(items), Some(value)) = (items, self.members.get("input")) {
+            let items: Vec<&str> = items.iter().map(|item| item.get()).collect();
+            splices.replace(span(self.text, value.get()), format!("[{}]", items.join(",")));
+        }
+        if !added.is_empty() {
+            // `input` is always there, so a comma is always right.
+            splices.insert(self.members.inside(self.text), added.concat());
+        }
+        Bytes::from(splices.apply(self.text.as_bytes()))
     }
 }
 
@@ -83,10 +142,12 @@ fn invalid(field: &str, must: &'static str) -> RequestError {
     RequestError::Invalid { field: field.to_owned(), must }
 }
 
-fn input<'a>(value: &'a RawValue) -> Result<EmbeddingInput<'a>, RequestError> {
+/// What is to be embedded, and each of several inputs as sent.
+fn input<'a>(value: &'a RawValue) -> Result<(EmbeddingInput<'a>, Vec<&'a RawValue>), RequestError> {
     const MUST: &str = "a string, an array of strings, an array of token numbers or an array of those";
     if value.get().starts_with('"') {
-        return Ok(EmbeddingInput::Texts(vec![text_at(value, || "input".to_owned(), MUST)?]));
+        let text = text_at(value, || "input".to_owned(), MUST)?;
+        return Ok((EmbeddingInput::Texts(vec![text]), Vec::new()));
     }
     let list = elements(value.get()).map_err(|_| invalid("input", MUST))?;
     if list.len() > MAX_INPUTS {
@@ -98,14 +159,16 @@ fn input<'a>(value: &'a RawValue) -> Result<EmbeddingInput<'a>, RequestError> {
             true => text_at(value, || format!("input[{at}]"), MUST),
             false => Err(invalid("input", MUST)),
         };
-        return list.iter().enumerate().map(text).collect::<Result<_, _>>().map(EmbeddingInput::Texts);
+        let texts = list.iter().enumerate().map(text).collect::<Result<_, _>>()?;
+        return Ok((EmbeddingInput::Texts(texts), list));
     }
     if first.get().starts_with('[') {
         let lengths = list.iter().map(|tokens| token_count(tokens.get())).collect::<Option<Vec<_>>>();
-        return lengths.map(EmbeddingInput::Tokens).ok_or_else(|| invalid("input", MUST));
+        let lengths = lengths.ok_or_else(|| invalid("input", MUST))?;
+        return Ok((EmbeddingInput::Tokens(lengths), list));
     }
     let count = token_count(value.get()).ok_or_else(|| invalid("input", MUST))?;
-    Ok(EmbeddingInput::Tokens(vec![count]))
+    Ok((EmbeddingInput::Tokens(vec![count]), Vec::new()))
 }
 
 fn token_count(text: &str) -> Option<usize> {
@@ -166,8 +229,47 @@ mod tests {
     #[test]
     fn the_body_is_passed_on_with_only_the_model_replaced() {
         let body = r#"{"input":["a"], "model" : "asked","encoding_format":"base64","dimensions":256,"x":1.0}"#;
-        let call = EmbeddingsRequest::parse(body.as_bytes()).unwrap().call("real", "asked");
-        assert_eq!(call.body, body.replace("\"asked\"", "\"real\""));
+        let call =
+            EmbeddingsRequest::parse(body.as_bytes()).unwrap().call(ProviderType::OpenAi, "real", "asked").unwrap();
+        assert_eq!(bodies(&call), [body.replace("\"asked\"", "\"real\"")]);
+    }
+
+    fn bodies(call: &EmbeddingsCall) -> Vec<String> {
+        call.parts().iter().map(|part| String::from_utf8(part.body.to_vec()).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_call_that_a_provider_does_not_take_whole_goes_in_parts() {
+        let call = |provider, inputs: Vec<String>| {
+            let body = format!(r#"{{"encoding_format":"base64","input" : [{}], "x":1}}"#, inputs.join(" , "));
+            bodies(&EmbeddingsRequest::parse(body.as_bytes()).unwrap().call(provider, "m", "asked").unwrap())
+        };
+        let texts = |count: usize| (0..count).map(|number| format!("\"t{number}\"")).collect::<Vec<_>>();
+        let parts = call(ProviderType::OpenAi, texts(2049));
+        assert_eq!(parts.len(), 2);
+        assert!(parts[0].starts_with(r#"{"model":"m","encoding_format":"base64","input" : ["t0","t1","#));
+        assert_eq!(parts[1], r#"{"model":"m","encoding_format":"base64","input" : ["t2048"], "x":1}"#);
+        assert_eq!(call(ProviderType::OpenAi, texts(2048)).len(), 1);
+        assert_eq!(call(ProviderType::Mistral, texts(1025)).len(), 3);
+        // By tokens: three of 8000 do not fit into 16384.
+        let long = format!("\"{}\"", "word ".repeat(6000));
+        let parts = call(ProviderType::Mistral, vec![long; 4]);
+        assert_eq!(parts.len(), 2);
+        let numbers = format!("[{}]", vec!["7"; 150_000].join(","));
+        assert_eq!(call(ProviderType::OpenAi, vec![numbers; 3]).len(), 2);
+    }
+
+    #[test]
+    fn a_provider_of_texts_gets_no_numbers_and_the_width_by_its_name() {
+        let call =
+            |provider, body: &str| EmbeddingsRequest::parse(body.as_bytes()).unwrap().call(provider, "m", "asked");
+        for body in [r#"{"input":[1,2]}"#, r#"{"input":[[1],[2]]}"#] {
+            let refused = call(ProviderType::Mistral, body).unwrap_err();
+            assert_eq!(refused.param(), Some("input"));
+            assert!(call(ProviderType::OpenAi, body).is_ok());
+        }
+        let sent = call(ProviderType::Mistral, r#"{"dimensions":8,"model":"asked","input":"a"}"#).unwrap();
+        assert_eq!(bodies(&sent), [r#"{"output_dimension":8,"model":"m","input":"a"}"#]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod answer;
 mod assemble;
+mod batches;
 mod bound;
 mod chunk;
 mod conversation;
@@ -27,6 +28,7 @@ use crate::hub::Told;
 
 pub use answer::{ChatAnswer, EmbeddingsAnswer, Vectors};
 pub use assemble::{ContextPlacement, Outgoing, default_placement};
+pub use batches::{EmbeddingsCall, EmbeddingsFailure};
 pub use bound::OutputBound;
 pub use embeddings::{EmbeddingInput, EmbeddingsRequest};
 pub use features::Feature;
@@ -34,7 +36,8 @@ pub use request::{ChatMessage, ChatRequest, Content, Part, RequestError, text_at
 pub use stream::{Delivered, StreamOutcome};
 pub use strict::check_body;
 
-pub(crate) use answer::{read_chat_answer, read_embeddings_answer, read_vectors};
+pub(crate) use answer::{read_chat_answer, read_vectors};
+pub(crate) use batches::Merge;
 pub(crate) use bound::Meter;
 pub(crate) use embeddings::own_embeddings_body;
 pub(crate) use error::{in_body, of_status, refusal};

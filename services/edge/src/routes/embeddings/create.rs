@@ -8,7 +8,7 @@ use domain::{NanoUsd, RequestId};
 use http::HeaderValue;
 use http::header::CONTENT_TYPE;
 use ledger::Ending;
-use providers::{Attempts, EmbeddingsRequest};
+use providers::{Attempts, EmbeddingsFailure, EmbeddingsRequest};
 use tokens::Family;
 use tokio::time::Instant;
 
@@ -39,6 +39,7 @@ pub(crate) async fn create(
     let prices = edge.catalog.prices().await?;
     let hold_prices = project.hold_prices(&caller, &chosen.route, &prices)?;
     project.allow_features(&caller, &chosen.route, &request.costly_features(target.provider))?;
+    let upstream = request.call(target.provider, &connection.model, &chosen.public_model).map_err(EdgeError::from)?;
     let counted = edge.counter.embeddings(Family::of(&target.model), &received, &request).await?;
     let claim = Claim {
         request: id,
@@ -60,7 +61,6 @@ pub(crate) async fn create(
     let Admitted { mut call, headers } = admit(&edge, claim).await?;
     let (snapshot, source) = target.price(&prices);
     call.priced(snapshot, source);
-    let upstream = request.call(&connection.model, &chosen.public_model);
     let mut attempts = Attempts::until(Instant::now() + edge.call_limit);
     if let Some(overruling) = overruled_by_now(&mut call) {
         return Err(settle_unsent(&edge, &caller, *call, overruling, headers));
@@ -80,8 +80,15 @@ pub(crate) async fn create(
     call.entry_mut().attempts = i32::try_from(attempts.made()).unwrap_or(i32::MAX);
     let answer = match answer {
         Ok(answer) => answer,
-        Err(error) => {
+        Err(EmbeddingsFailure { error, used: None }) => {
             settle_failed(*call, &error);
+            return Err(Failure::with(error, headers));
+        }
+        Err(EmbeddingsFailure { error, used: Some(used) }) => {
+            // The provider charges for the parts that it had answered.
+            call.first_byte();
+            call.usage(reported(used));
+            call.finish(Ending::Cut, error.status(), error.code());
             return Err(Failure::with(error, headers));
         }
     };
