@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 use testkit::{Project, Stack};
 
-use crate::{client, python, sample};
+use crate::packages::{Program, run};
+use crate::{client, sample};
 
 async fn stack_with_the_manual() -> anyhow::Result<(Stack, Project)> {
     let stack = Stack::builder().edges(1).workers(1).start().await?;
@@ -59,7 +60,8 @@ async fn the_openai_sdk_gets_the_same() -> anyhow::Result<()> {
     let (stack, project) = stack_with_the_manual().await?;
     let url = stack.edge_url(0)?;
     let environment = [("RAGMUX_BASE_URL", url.as_str()), ("RAGMUX_API_KEY", project.key.as_str())];
-    let said = python::run("openai_grounded.py", &[sample::QUESTION], &environment).await?;
+    let program = Program::Sdk("openai_grounded.py");
+    let Some(said) = run(program, &[sample::QUESTION], &environment).await? else { return Ok(()) };
     assert!(said["whole"].as_str().unwrap().contains(sample::ANSWER), "{said}");
     assert_eq!(said["streamed"], said["whole"]);
     assert!(said["pieces"].as_u64().unwrap() > 3, "{said}");

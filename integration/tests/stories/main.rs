@@ -9,6 +9,7 @@
 
 mod bad_input;
 mod client;
+mod clients;
 mod exactness;
 mod grounded_answer;
 mod ingestion_faults;
@@ -18,7 +19,7 @@ mod limits;
 mod load;
 mod lost_replies;
 mod outages;
-mod python;
+mod packages;
 mod sample;
 mod start_and_stop;
 mod streaming_replicas;

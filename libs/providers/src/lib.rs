@@ -37,7 +37,7 @@ pub use client::{Answer, ChatCall, ChatStream, CountCall, Destination, Providers
 pub use connection::{BaseUrlError, Connection, validate_base_url};
 pub use countable::Countable;
 pub use dialect::ClientDialect;
-pub use dialect::anthropic::{MessagesRequest, messages_error_type};
+pub use dialect::anthropic::{MessagesRequest, costly_betas, messages_error_type};
 pub use dialect::openai::{
     ChatAnswer, ChatMessage, ChatRequest, Content, ContextPlacement, Delivered, EmbeddingInput, EmbeddingsAnswer,
     EmbeddingsCall, EmbeddingsFailure, EmbeddingsRequest, Feature, Outgoing, OutputBound, Part, RequestError,

@@ -62,6 +62,9 @@ pub(crate) fn api(edge: &Shared) -> Router {
         .route("/v1/chat/completions", scoped(Scope::Chat, post(chat::create)))
         .route("/v1/messages", scoped(Scope::Chat, post(messages::create)))
         .route("/v1/messages/count_tokens", scoped(Scope::Chat, post(messages::count_tokens)))
+        // Anthropic's libraries put `/v1` behind the base URL, also behind one that ends with it as OpenAI's have it.
+        .route("/v1/v1/messages", scoped(Scope::Chat, post(messages::create)))
+        .route("/v1/v1/messages/count_tokens", scoped(Scope::Chat, post(messages::count_tokens)))
         .route("/v1/embeddings", scoped(Scope::Embeddings, post(embeddings::create)))
         .route("/v1/retrieve", scoped(Scope::Retrieve, post(retrieve::create)))
         .route("/v1/models", scoped(Scope::Models, get(models::list)))

@@ -1,10 +1,10 @@
 //! Everything before the provider: route, admission, passages, and the places the call may go.
 
 use bytes::Bytes;
-use domain::{Enforcement, NanoUsd, RequestId};
+use domain::{Enforcement, NanoUsd, ProviderType, RequestId};
 use http::HeaderMap;
 use ledger::OpenCall;
-use providers::{ClientDialect, Inbound};
+use providers::{ClientDialect, Inbound, costly_betas};
 use rand::rng;
 
 use super::answer::Asked;
@@ -41,7 +41,11 @@ pub(super) async fn prepare(
     let prices = edge.catalog.prices().await?;
     let hold_prices = project.hold_prices(&caller, route, &prices)?;
     for target in &route.targets {
-        project.allow_features(&caller, route, &inbound.costly_features(target.provider).map_err(EdgeError::from)?)?;
+        let mut features = inbound.costly_features(target.provider).map_err(EdgeError::from)?;
+        if target.provider == ProviderType::Anthropic && inbound.dialect() == ClientDialect::Messages {
+            features.extend(anthropic_beta.as_deref().map(costly_betas).unwrap_or_default());
+        }
+        project.allow_features(&caller, route, &features)?;
     }
     let counted = count(edge, &project, route, received, inbound).await?;
 

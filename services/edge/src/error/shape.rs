@@ -19,7 +19,8 @@ pub(crate) enum Shape {
 impl Shape {
     /// The form for a path.
     pub(crate) fn of(path: &str) -> Self {
-        let below = path.strip_prefix("/v1/messages");
+        let path = path.strip_prefix("/v1/v1").or_else(|| path.strip_prefix("/v1")).unwrap_or_default();
+        let below = path.strip_prefix("/messages");
         if below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) { Self::Messages } else { Self::OpenAi }
     }
 
@@ -75,10 +76,10 @@ mod tests {
 
     #[test]
     fn a_path_has_the_form_of_its_api() {
-        for path in ["/v1/messages", "/v1/messages/count_tokens", "/v1/messages/batches"] {
+        for path in ["/v1/messages", "/v1/messages/count_tokens", "/v1/messages/batches", "/v1/v1/messages"] {
             assert_eq!(Shape::of(path), Shape::Messages);
         }
-        for path in ["/v1/chat/completions", "/v1/messagesx", "/v1", "/"] {
+        for path in ["/v1/chat/completions", "/v1/messagesx", "/v1", "/", "/messages"] {
             assert_eq!(Shape::of(path), Shape::OpenAi);
         }
     }

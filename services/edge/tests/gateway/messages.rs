@@ -206,6 +206,9 @@ async fn errors_have_the_form_of_the_api() -> anyhow::Result<()> {
     assert_eq!(told(no_key, 401).await.0, "authentication_error");
     let unbounded = edge.messages(json!({ "max_tokens": null })).await?;
     assert_eq!(told(unbounded, 400).await.0, "invalid_request_error");
+    // Where a client puts `/v1` behind a base URL that ends with it.
+    let twice = edge.post("/v1/v1/messages", &json!({})).send().await?;
+    assert_eq!(told(twice, 400).await.0, "invalid_request_error");
     let wrong_method = edge.get(MESSAGES).send().await?;
     assert_eq!(told(wrong_method, 405).await, ("invalid_request_error".to_owned(), json!("method_not_allowed")));
     for (status, seen, kind) in [
@@ -321,4 +324,24 @@ async fn tokens_are_counted_by_the_provider_or_here() -> anyhow::Result<()> {
         edge.stop().await?;
     }
     Ok(())
+}
+
+#[tokio::test]
+async fn features_with_prices_of_their_own_need_leave_where_money_is_counted() -> anyhow::Result<()> {
+    let world = World::anthropic("cost_per_day = 1000000000000").await?;
+    world.database.insert_price("real-chat", 1, 1).await?;
+    world
+        .database
+        .execute("UPDATE model_prices SET provider_type = 'anthropic' WHERE model_pattern = 'real-chat'")
+        .await?;
+    let edge = world.edge().await?;
+    let body = json!({ "model": "fast", "max_tokens": 9, "messages": [{ "role": "user", "content": TURN }] });
+    let searching = json!({ "tools": [{ "type": "web_search_20250305", "name": "web_search" }] });
+    assert_eq!(told(edge.messages(searching).await?, 400).await.1, "unpriced_feature");
+    let long = edge.post(MESSAGES, &body).header("anthropic-beta", "a-1, context-1m-2025-08-07");
+    assert_eq!(told(long.send().await?, 400).await.1, "unpriced_feature");
+    body_of(edge.post(MESSAGES, &body).header("anthropic-beta", "a-1").send().await?, 200).await;
+    let logged = world.the_logged_call().await?;
+    assert!(logged.charged_cost > 0, "{logged:?}");
+    edge.stop().await
 }

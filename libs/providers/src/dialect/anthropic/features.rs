@@ -4,8 +4,8 @@ use domain::ProviderType;
 use serde_json::value::RawValue;
 
 use super::request::{Block, MessagesRequest};
-use crate::dialect::openai::Feature;
-use crate::json::{Members, elements, text_of};
+use crate::dialect::openai::{Feature, long_cache};
+use crate::json::{elements, text_of};
 
 /// Members with prices of their own, unless they say one of these words (Anthropic API reference, Create a Message):
 /// tiers of service, containers and what runs in them, servers of tools, faster answers, places of work.
@@ -66,13 +66,15 @@ fn of_blocks(blocks: &[Block<'_>], path: &str, found: &mut Vec<Feature>) {
     }
 }
 
-/// A mark that keeps the prompt in the cache for longer than usual, for which writing it costs more than usual.
-fn long_cache(members: &Members<'_>, path: &str) -> Option<Feature> {
-    let mark = Members::parse(members.present("cache_control")?.get()).ok()?;
-    let lifetime = mark.present("ttl")?;
-    let dot = if path.is_empty() { "" } else { "." };
-    (text_of(lifetime).as_deref() != Some("5m"))
-        .then(|| Feature::new("cache_control", format!("{path}{dot}cache_control.ttl")))
+/// Betas that cost more without any other word of the request: prompts over 200,000 tokens (Pricing, Long context).
+const COSTLY_BETAS: [&str; 1] = ["context-1m"];
+
+/// The features that `anthropic-beta` asks for and that cost more than their tokens, by the names of the betas.
+#[must_use]
+pub fn costly_betas(header: &str) -> Vec<Feature> {
+    let betas = header.split(',').map(str::trim);
+    let costly = betas.filter(|beta| COSTLY_BETAS.iter().any(|costly| beta.starts_with(costly)));
+    costly.map(|beta| Feature::new(beta, "anthropic-beta")).collect()
 }
 
 #[cfg(test)]
@@ -112,6 +114,13 @@ mod tests {
             "content":[{"type":"text","text":"a","cache_control":{"type":"ephemeral","ttl":"1h"}}]}]}]}"#;
         let features = MessagesRequest::parse(nested).unwrap().costly_features(ProviderType::Anthropic);
         assert_eq!(features[0].path, "messages[0].content[0].content[0].cache_control.ttl");
+    }
+
+    #[test]
+    fn a_beta_may_cost_by_itself() {
+        let names = |header| costly_betas(header).into_iter().map(|feature| feature.name).collect::<Vec<_>>();
+        assert_eq!(names("tools-2024-04-04, context-1m-2025-08-07"), ["context-1m-2025-08-07"]);
+        assert!(names("").is_empty() && names("fine-grained-tool-streaming-2025-05-14").is_empty());
     }
 
     #[test]

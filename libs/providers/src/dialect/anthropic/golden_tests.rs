@@ -357,6 +357,31 @@ fn tools_calls_and_results() {
 }
 
 #[test]
+fn an_answer_to_go_on_with_ends_without_white_space() {
+    let mut conversation = asks([says("Count.")]);
+    conversation.say(Role::Assistant, [says("One, two,\n")]);
+    assert_eq!(sent_as(&conversation, &OUTGOING).0["messages"][1]["content"], "One, two,");
+    conversation.turns[1].blocks.insert(0, says("Well, "));
+    let blocks = sent_as(&conversation, &OUTGOING).0["messages"][1]["content"].take();
+    assert_eq!((&blocks[0]["text"], &blocks[1]["text"]), (&"Well, ".into(), &"One, two,".into()));
+    conversation.say(Role::User, [says("Go on. ")]);
+    assert_eq!(sent_as(&conversation, &OUTGOING).0["messages"][2]["content"], "Go on. ");
+}
+
+#[test]
+fn ids_of_other_providers_fit() {
+    let mut conversation = asks([says("Tide?")]);
+    let (id, name, arguments) = ("functions.tide:0".into(), "tide".into(), "{}".into());
+    conversation.say(Role::Assistant, [Block::ToolCall { id, name, arguments, signature: None }]);
+    let call_id = "functions.tide:0".into();
+    let result = Block::ToolResult { call_id, name: None, content: vec![says("high")], is_error: false, cache: None };
+    conversation.say(Role::User, [result]);
+    let (sent, _) = sent_as(&conversation, &OUTGOING);
+    assert_eq!(sent["messages"][1]["content"][0]["id"], "functions_tide_0");
+    assert_eq!(sent["messages"][2]["content"][0]["tool_use_id"], "functions_tide_0");
+}
+
+#[test]
 fn pictures_and_documents() {
     let inline = ImageSource::Base64 { media_type: "image/png".into(), data: "iVBORw0KGgo=".into() };
     let far = ImageSource::Url("https://pictures.example/a.jpg".into());

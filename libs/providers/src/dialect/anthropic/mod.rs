@@ -19,6 +19,7 @@ mod writer;
 pub(crate) use answer::{read_answer, read_count};
 pub(crate) use error::failure;
 pub use error::messages_error_type;
+pub use features::costly_betas;
 pub(crate) use outgoing::body;
 pub(crate) use reader::{MessageReader, read_whole};
 pub use request::MessagesRequest;

@@ -87,12 +87,12 @@ enum Kind<'a> {
         data: &'a str,
     },
     ToolUse {
-        id: &'a str,
+        id: Cow<'a, str>,
         name: &'a str,
         input: Box<RawValue>,
     },
     ToolResult {
-        tool_use_id: &'a str,
+        tool_use_id: Cow<'a, str>,
         content: Content<'a>,
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         is_error: bool,
@@ -171,6 +171,7 @@ pub(crate) fn body(
             must: "a conversation with something said by the user",
         });
     }
+    trim_end(messages.last_mut());
     let mut body = Body {
         model: outgoing.model,
         max_tokens,
@@ -201,6 +202,20 @@ pub(crate) fn body(
     }
     settings(conversation, &mut body, dropped);
     serde_json::to_vec(&body).map_err(|error| RequestError::Malformed(error.to_string()))
+}
+
+/// Takes white space off the end of an answer that the model is to go on with: the API refuses it.
+fn trim_end(last: Option<&mut Message<'_>>) {
+    let Some(Message { role: "assistant", content }) = last else { return };
+    match content {
+        Content::Text(Cow::Borrowed(text)) => *text = text.trim_end(),
+        Content::Text(Cow::Owned(text)) => text.truncate(text.trim_end().len()),
+        Content::Blocks(blocks) => {
+            if let Some(BlockOut { kind: Kind::Text { text }, .. }) = blocks.last_mut() {
+                *text = text.trim_end();
+            }
+        }
+    }
 }
 
 /// The bound of the answer, reasoning included.
@@ -283,10 +298,12 @@ fn block_out<'a>(block: &'a Block<'_>, dropped: &mut Vec<String>) -> Result<Opti
             return Ok(None);
         }
         Block::RedactedReasoning { data } => (Kind::RedactedThinking { data }, None),
-        Block::ToolCall { id, name, arguments, .. } => (Kind::ToolUse { id, name, input: input(arguments) }, None),
-        Block::ToolResult { call_id, content: said, is_error, cache, .. } => {
+        Block::ToolCall { id, name, arguments, .. } => {
+            (Kind::ToolUse { id: call_id(id), name, input: input(arguments) }, None)
+        }
+        Block::ToolResult { call_id: of, content: said, is_error, cache, .. } => {
             let content = content(blocks(said.iter(), dropped)?);
-            (Kind::ToolResult { tool_use_id: call_id, content, is_error: *is_error }, *cache)
+            (Kind::ToolResult { tool_use_id: call_id(of), content, is_error: *is_error }, *cache)
         }
     };
     Ok(Some(BlockOut { kind, cache_control }))
@@ -312,6 +329,16 @@ fn document<'a>(media_type: &'a str, data: &'a str) -> Result<Source<'a>, Reques
         }
         _ => Err(unreadable()),
     }
+}
+
+/// The id of a call in the letters that the API takes. Those of providers that a conversation was with before may have
+/// others; call and result are changed alike.
+fn call_id(id: &str) -> Cow<'_, str> {
+    let is_taken = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-');
+    if id.chars().all(is_taken) {
+        return Cow::Borrowed(id);
+    }
+    Cow::Owned(id.chars().map(|letter| if is_taken(letter) { letter } else { '_' }).collect())
 }
 
 /// The arguments of a call as the object that the API wants. What is none, a model's slip, is kept as a text.

@@ -93,7 +93,15 @@ impl ChatRequest<'_> {
     /// [`RequestError`] for a tool whose type cannot be told.
     pub fn costly_features(&self, provider: ProviderType) -> Result<Vec<Feature>, RequestError> {
         let mut found = of_members(&self.members, provider);
+        let keeps_caches = matches!(provider, ProviderType::Anthropic | ProviderType::OpenRouter);
         for (at, message) in self.messages.iter().enumerate() {
+            if keeps_caches {
+                found.extend(long_cache(&message.members, &format!("messages[{at}]")));
+                let parts = message.parts().iter().enumerate();
+                found.extend(
+                    parts.filter_map(|(part, of)| long_cache(&of.members, &format!("messages[{at}].content[{part}]"))),
+                );
+            }
             if message.members.present("audio").is_some() {
                 found.push(Feature::new("audio", format!("messages[{at}].audio")));
             }
@@ -111,6 +119,11 @@ impl ChatRequest<'_> {
         };
         for (at, tool) in tools.iter().enumerate() {
             let path = format!("tools[{at}]");
+            if let Ok(members) = Members::parse(tool.get())
+                && keeps_caches
+            {
+                found.extend(long_cache(&members, &path));
+            }
             if let Some(name) = server_tool(&path, tool)? {
                 found.push(Feature::new(&name, path));
             }
@@ -149,6 +162,16 @@ impl Costly {
             _ => is_word(value),
         }
     }
+}
+
+/// A mark that keeps the prompt in the cache for longer than usual, for which writing it costs more than usual (Anthropic
+/// API reference, Prompt caching, Pricing).
+pub(crate) fn long_cache(members: &Members<'_>, path: &str) -> Option<Feature> {
+    let mark = Members::parse(members.present("cache_control")?.get()).ok()?;
+    let lifetime = mark.present("ttl")?;
+    let dot = if path.is_empty() { "" } else { "." };
+    (text_of(lifetime).as_deref() != Some("5m"))
+        .then(|| Feature::new("cache_control", format!("{path}{dot}cache_control.ttl")))
 }
 
 /// Which feature a part is, unless it is paid like text.
@@ -240,6 +263,21 @@ mod tests {
         }
         let long = format!(r#"{{"type":"{}"}}"#, "x".repeat(1_000));
         assert_eq!(found(&long), ["x".repeat(LONGEST_NAME)]);
+    }
+
+    #[test]
+    fn a_cache_that_is_kept_longer_costs_more_where_it_is_kept() {
+        let mark = r#""cache_control":{"type":"ephemeral","ttl":"1h"}"#;
+        let members = format!(r#","tools":[{{"type":"function","function":{{}},{mark}}}]"#);
+        assert_eq!(found(ProviderType::Anthropic, &members), ["cache_control at tools[0].cache_control.ttl"]);
+        assert!(found(ProviderType::OpenAi, &members).is_empty());
+        assert!(found(ProviderType::Anthropic, &members.replace("1h", "5m")).is_empty());
+        let body =
+            format!(r#"{{"messages":[{{"role":"user",{mark},"content":[{{"type":"text","text":"a",{mark}}}]}}]}}"#);
+        let request = ChatRequest::parse(body.as_bytes()).unwrap();
+        let features = request.costly_features(ProviderType::OpenRouter).unwrap();
+        let paths: Vec<&str> = features.iter().map(|feature| feature.path.as_str()).collect();
+        assert_eq!(paths, ["messages[0].cache_control.ttl", "messages[0].content[0].cache_control.ttl"]);
     }
 
     #[test]

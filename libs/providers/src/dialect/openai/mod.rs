@@ -41,6 +41,7 @@ pub(crate) use batches::Merge;
 pub(crate) use bound::Meter;
 pub(crate) use embeddings::own_embeddings_body;
 pub(crate) use error::{in_body, of_status, refusal};
+pub(crate) use features::long_cache;
 pub(crate) use outgoing::body;
 pub(crate) use reader::{ChatReader, read_whole};
 pub(crate) use stream::StreamTap;
