@@ -193,7 +193,7 @@ impl<'a> Merge<'a> {
     /// It is none, or has other vectors than were asked for.
     pub(crate) fn take(&mut self, part: &EmbeddingsPart, answer: Bytes) -> Result<(), UpstreamError> {
         let (_, members) = success(&answer, self.credential)?;
-        if let Some(used) = members.present("usage").and_then(Usage::read) {
+        if let Some(used) = members.present("usage").and_then(Usage::read_believed) {
             self.usage = Some(self.usage.map_or(used, |before| before.plus(used)));
         }
         let data = members.present("data").ok_or(UpstreamError::BadAnswer("it has no data"))?;

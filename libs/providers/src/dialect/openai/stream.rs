@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use super::answer::splice_model;
 use super::bound::{Meter, index_of};
 use super::chunk::Head;
+use super::reader::usage as reported;
 use super::texts::texts;
 use super::{SpliceRules, failure, in_body};
 use crate::error::UpstreamError;
@@ -211,7 +212,7 @@ impl StreamTap {
 
     /// Keeps what a chunk says of the whole answer.
     fn note(&mut self, chunk: &Members<'_>) {
-        if let Some(usage) = chunk.present("usage").and_then(Usage::read) {
+        if let Some(usage) = reported(chunk) {
             self.usage = Some(usage).filter(Usage::is_possible);
             // Once for a stream: some servers report with every chunk.
             if self.usage.is_none() && !std::mem::replace(&mut self.has_doubts, true) {
