@@ -193,10 +193,11 @@ impl Providers {
         loop {
             let leg = journey.next().await?;
             let deadline = journey.deadline();
-            let sent = match self.http.post(connection, path, JSON, headers.clone(), body.clone(), deadline).await {
-                Ok(response) => self.accepted(connection, response, deadline).await,
-                Err(error) => Err(error),
-            };
+            let sent =
+                match self.http.post(connection, (path, None), JSON, headers.clone(), body.clone(), deadline).await {
+                    Ok(response) => self.accepted(connection, response, deadline).await,
+                    Err(error) => Err(error),
+                };
             if let Some(response) = journey.ended(leg, sent)? {
                 return self.http.read_answer(response, deadline).await;
             }
@@ -210,9 +211,11 @@ impl Providers {
         deadline: Instant,
     ) -> Result<Answer, UpstreamError> {
         let accept = if call.stream { EVENT_STREAM } else { JSON };
-        let path = call.upstream.path();
-        let response =
-            self.http.post(connection, &path, accept, call.headers.clone(), call.body.clone(), deadline).await?;
+        let (path, query) = call.upstream.place(&connection.model, call.stream);
+        let response = self
+            .http
+            .post(connection, (&path, query), accept, call.headers.clone(), call.body.clone(), deadline)
+            .await?;
         let response = self.accepted(connection, response, deadline).await?;
         if !call.stream || is_json(response.headers()) {
             let body = self.http.read_answer(response, deadline).await?;

@@ -32,6 +32,13 @@ impl Connection {
         url
     }
 
+    /// The address of a call with a query, which is of the API and never of a client.
+    pub(crate) fn endpoint_with(&self, path: &str, query: Option<&'static str>) -> Url {
+        let mut url = self.endpoint(path);
+        url.set_query(query);
+        url
+    }
+
     pub(crate) fn credential_text(&self) -> Option<&str> {
         self.credential.as_ref().map(Secret::expose).filter(|text| !text.is_empty())
     }

@@ -94,13 +94,13 @@ impl HttpClient {
     pub(crate) async fn post(
         &self,
         connection: &Connection,
-        path: &str,
+        (path, query): (&str, Option<&'static str>),
         accept: &'static str,
         headers: HeaderMap,
         body: Bytes,
         deadline: Instant,
     ) -> Result<Response, UpstreamError> {
-        let url = connection.endpoint(path);
+        let url = connection.endpoint_with(path, query);
         self.addresses.check_url(&url).map_err(UpstreamError::Refused)?;
         let credential = credential_headers(connection)?;
         let request = self

@@ -24,7 +24,7 @@ async fn post(client: &HttpClient, base_url: &str) -> Result<u16, UpstreamError>
     let response = client
         .post(
             &connection,
-            "embeddings",
+            ("embeddings", None),
             "application/json",
             http::HeaderMap::new(),
             Bytes::from_static(b"{}"),

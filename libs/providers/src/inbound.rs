@@ -11,7 +11,7 @@ use crate::client::ChatCall;
 use crate::countable::Countable;
 use crate::dialect::anthropic::{self, MessagesRequest};
 use crate::dialect::openai::{self, ChatRequest, ContextPlacement, Feature, Outgoing, RequestError};
-use crate::dialect::{ClientDialect, UpstreamDialect};
+use crate::dialect::{ClientDialect, UpstreamDialect, gemini};
 use crate::error::UpstreamError;
 use crate::hub::Conversation;
 
@@ -146,6 +146,22 @@ impl<'a> Inbound<'a> {
         }
     }
 
+    /// The URLs of the request's images, and the media types that count, where a provider wants their bytes; `None`
+    /// where it fetches them itself, or where there are none.
+    #[must_use]
+    pub fn images_to_fetch(&self, provider: ProviderType) -> Option<(Vec<String>, &'static [&'static str])> {
+        let accepted = UpstreamDialect::of(provider, self.dialect())?.wants_bytes_of()?;
+        let conversation = match self {
+            Self::Chat(request) => request.conversation(),
+            Self::Messages(request) => request.conversation(),
+        };
+        // What is wrong with it is said when the call is made.
+        let conversation = conversation.ok()?;
+        let is_far = |url: &&str| provider != ProviderType::Gemini || !gemini::is_file(url);
+        let urls: Vec<String> = conversation.image_urls().into_iter().filter(is_far).map(str::to_owned).collect();
+        (!urls.is_empty()).then_some((urls, accepted))
+    }
+
     /// The call for a provider.
     ///
     /// # Errors
@@ -162,6 +178,8 @@ impl<'a> Inbound<'a> {
             (_, UpstreamDialect::Messages) => self.translated(upstream, outgoing, |conversation, dropped| {
                 anthropic::body(conversation, outgoing, dropped)
             }),
+            (_, UpstreamDialect::Gemini) => self
+                .translated(upstream, outgoing, |conversation, dropped| gemini::body(conversation, outgoing, dropped)),
         }
     }
 

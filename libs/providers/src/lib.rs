@@ -48,7 +48,8 @@ pub use fallback::order;
 pub use http::{ClientError, HttpOptions, MAX_ANSWER_BYTES};
 pub use hub::Told;
 pub use images::{
-    DataFault, Image, ImageError, ImageOptions, Images, MAX_IMAGES_PER_REQUEST, is_data_url, read_data_url,
+    DataFault, FetchedImages, Image, ImageError, ImageOptions, Images, MAX_IMAGES_PER_REQUEST, is_data_url,
+    read_data_url,
 };
 pub use inbound::Inbound;
 pub use retry::{Attempts, MAX_ATTEMPTS};

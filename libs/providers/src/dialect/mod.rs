@@ -1,10 +1,12 @@
 //! One folder per dialect: requests in and out, answers in and out, streams, errors.
 
 pub(crate) mod anthropic;
+pub(crate) mod gemini;
 pub(crate) mod openai;
 #[cfg(test)]
 mod translation_tests;
 
+use std::borrow::Cow;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -17,6 +19,7 @@ use crate::hub::{Finish, Reader, Told, Whole, Writer};
 use crate::sse::Scanner;
 use crate::tap::{Framing, Tap, Translated};
 use anthropic::{MessageReader, MessageTap, MessageWriter};
+use gemini::GeminiReader;
 use openai::{ChatAnswer, ChatForm, ChatReader, ChatWriter, SpliceRules, StreamTap};
 
 /// The API a client asks for a chat by.
@@ -87,6 +90,8 @@ pub(crate) enum UpstreamDialect {
     Chat,
     /// Anthropic's Messages.
     Messages,
+    /// Google's Gemini API.
+    Gemini,
 }
 
 impl UpstreamDialect {
@@ -105,16 +110,29 @@ impl UpstreamDialect {
                 ClientDialect::Chat | ClientDialect::Messages,
             ) => Some(Self::Chat),
             (ProviderType::Anthropic, ClientDialect::Chat | ClientDialect::Messages) => Some(Self::Messages),
-            (ProviderType::Gemini | ProviderType::Ollama, _) => None,
+            (ProviderType::Gemini, ClientDialect::Chat | ClientDialect::Messages) => Some(Self::Gemini),
+            (ProviderType::Ollama, _) => None,
             (ProviderType::CohereRerank | ProviderType::VoyageRerank, _) => None,
         }
     }
 
-    /// Where a call goes, below the connection's base URL.
-    pub(crate) fn path(self) -> String {
+    /// Where a call goes, below the connection's base URL, and its query.
+    pub(crate) fn place(self, model: &str, is_streamed: bool) -> (Cow<'static, str>, Option<&'static str>) {
         match self {
-            Self::Chat => "chat/completions".to_owned(),
-            Self::Messages => "messages".to_owned(),
+            Self::Chat => ("chat/completions".into(), None),
+            Self::Messages => ("messages".into(), None),
+            Self::Gemini if is_streamed => {
+                (gemini::path(model, "streamGenerateContent").into(), Some(gemini::STREAM_QUERY))
+            }
+            Self::Gemini => (gemini::path(model, "generateContent").into(), None),
+        }
+    }
+
+    /// The media types of images of which the dialect wants the bytes; `None` where the provider fetches URLs itself.
+    pub(crate) fn wants_bytes_of(self) -> Option<&'static [&'static str]> {
+        match self {
+            Self::Chat | Self::Messages => None,
+            Self::Gemini => Some(gemini::IMAGE_TYPES),
         }
     }
 
@@ -126,6 +144,7 @@ impl UpstreamDialect {
             (ClientDialect::Messages, Self::Messages) => Box::new(MessageTap::new(rules, credential)),
             (_, Self::Chat) => client.translated_tap(events(), Box::new(ChatReader::new(credential)), rules),
             (_, Self::Messages) => client.translated_tap(events(), Box::new(MessageReader::new(credential)), rules),
+            (_, Self::Gemini) => client.translated_tap(events(), Box::new(GeminiReader::new(credential)), rules),
         }
     }
 
@@ -142,13 +161,17 @@ impl UpstreamDialect {
             (ClientDialect::Messages, Self::Messages) => anthropic::read_answer(body, rules, credential),
             (_, Self::Chat) => Ok(client.translated_answer(openai::read_whole(body, credential)?, rules)),
             (_, Self::Messages) => Ok(client.translated_answer(anthropic::read_whole(body, credential)?, rules)),
+            (_, Self::Gemini) => Ok(client.translated_answer(gemini::read_whole(body, credential)?, rules)),
         }
     }
 }
 
 /// The decision for an answer with an error status, from any provider.
 pub(crate) fn refusal(connection: &Connection, status: u16, headers: &HeaderMap, body: &[u8]) -> UpstreamError {
-    openai::refusal(status, headers, body, connection.credential_text())
+    match connection.provider {
+        ProviderType::Gemini => gemini::refusal(status, headers, body, connection.credential_text()),
+        _ => openai::refusal(status, headers, body, connection.credential_text()),
+    }
 }
 
 /// The headers that say who we are to a provider.

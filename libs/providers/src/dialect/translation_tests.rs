@@ -25,6 +25,13 @@ const MESSAGES: [&str; 5] = [
     include_str!("anthropic/golden/cached.sse"),
     include_str!("anthropic/golden/stopped.sse"),
 ];
+const GEMINI: [&str; 5] = [
+    include_str!("gemini/golden/text.sse"),
+    include_str!("gemini/golden/cached.sse"),
+    include_str!("gemini/golden/refused.sse"),
+    include_str!("gemini/golden/blocked.sse"),
+    include_str!("gemini/golden/tools.sse"),
+];
 
 fn rules(bound: Option<OutputBound>) -> SpliceRules {
     let member = Some(("ragmux", "{\"sources\":[]}".to_owned()));
@@ -45,6 +52,7 @@ fn reader(upstream: UpstreamDialect) -> Box<dyn Reader> {
     match upstream {
         UpstreamDialect::Chat => Box::new(ChatReader::new(None)),
         UpstreamDialect::Messages => Box::new(MessageReader::new(None)),
+        UpstreamDialect::Gemini => Box::new(GeminiReader::new(None)),
     }
 }
 
@@ -65,7 +73,7 @@ fn read(upstream: UpstreamDialect, text: &str) -> Whole {
         // Our own member is an event of its own, which other readers pass over.
         reader.read(name, &event.data, &mut read).unwrap();
     }
-    assert!(reader.is_over());
+    assert!(reader.is_over() || reader.is_complete());
     Whole::of(read)
 }
 
@@ -81,6 +89,13 @@ fn a_translated_stream_says_what_the_provider_said() {
     let cases = CHAT
         .iter()
         .map(|text| (UpstreamDialect::Chat, ClientDialect::Messages, UpstreamDialect::Messages, *text))
+        .chain(GEMINI.iter().map(|text| (UpstreamDialect::Gemini, ClientDialect::Chat, UpstreamDialect::Chat, *text)))
+        .chain(
+            // A call's signature is a thought of its own there.
+            GEMINI[..4]
+                .iter()
+                .map(|text| (UpstreamDialect::Gemini, ClientDialect::Messages, UpstreamDialect::Messages, *text)),
+        )
         .chain(
             MESSAGES.iter().map(|text| (UpstreamDialect::Messages, ClientDialect::Chat, UpstreamDialect::Chat, *text)),
         );
@@ -182,6 +197,8 @@ proptest! {
         for (upstream, client, text) in [
             (UpstreamDialect::Chat, ClientDialect::Messages, CHAT[which]),
             (UpstreamDialect::Messages, ClientDialect::Chat, MESSAGES[which]),
+            (UpstreamDialect::Gemini, ClientDialect::Chat, GEMINI[which]),
+            (UpstreamDialect::Gemini, ClientDialect::Messages, GEMINI[which]),
         ] {
             let bytes = text.as_bytes();
             let mut places: Vec<usize> = places.iter().map(|place| place % (bytes.len() + 1)).collect();

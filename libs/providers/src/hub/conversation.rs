@@ -4,6 +4,8 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
+use crate::json::{Members, literal};
+
 /// Who speaks in a turn. Rules of the conversation are no turn, and results of tools are what the user says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
@@ -40,6 +42,25 @@ impl<'a> ImageSource<'a> {
         };
         Some(Self::Base64 { media_type: Cow::Owned(media_type), data })
     }
+}
+
+/// The texts among blocks, one below the other.
+pub(crate) fn joined_text(blocks: &[Block<'_>]) -> String {
+    let text = |block: &'_ Block<'_>| match block {
+        Block::Text { text, .. } => Some(text.to_string()),
+        _ => None,
+    };
+    blocks.iter().filter_map(text).collect::<Vec<_>>().join("\n")
+}
+
+/// The arguments of a call as an object, for dialects that want one. What is none, a model's slip, is kept as a text.
+pub(crate) fn input_object(arguments: &str) -> Box<RawValue> {
+    let json = match arguments.trim() {
+        "" => "{}".to_owned(),
+        text if Members::parse(text).is_ok() => text.to_owned(),
+        text => format!("{{\"arguments\":{}}}", literal(text)),
+    };
+    RawValue::from_string(json).unwrap_or_default()
 }
 
 /// A piece of what is said in a turn.
@@ -79,6 +100,15 @@ pub(crate) enum Block<'a> {
         is_error: bool,
         cache: Option<&'a RawValue>,
     },
+}
+
+impl Block<'_> {
+    fn image_url(&self) -> Option<&str> {
+        match self {
+            Self::Image { source: ImageSource::Url(url), .. } => Some(url),
+            _ => None,
+        }
+    }
 }
 
 /// What one side says before the other speaks again. Turns alternate, and none is empty.
@@ -224,6 +254,18 @@ impl<'a> Conversation<'a> {
         }
         front.extend(project_prompt.map(text));
         self.system.splice(..0, front);
+    }
+
+    /// The URLs of all images, those in the results of tools too.
+    pub(crate) fn image_urls(&self) -> Vec<&str> {
+        let mut urls = Vec::new();
+        for block in self.turns.iter().flat_map(|turn| &turn.blocks) {
+            match block {
+                Block::ToolResult { content, .. } => urls.extend(content.iter().filter_map(Block::image_url)),
+                block => urls.extend(block.image_url()),
+            }
+        }
+        urls
     }
 
     /// The tool that a call's id belongs to, for dialects that name the tool with its result.

@@ -15,6 +15,7 @@ mod whole;
 
 pub(crate) use conversation::{
     Block, Conversation, Effort, Format, ImageSource, Reasoning, Role, Setting, SettingKind, Tool, ToolChoice, Turn,
+    input_object, joined_text,
 };
 pub use event::Told;
 pub(crate) use event::{Event, Finish, Reader, Writer};

@@ -22,6 +22,17 @@ pub fn read_data_url(text: &str, accepted: &[&str], place: &str) -> Result<Image
     read(text, accepted).map_err(|fault| ImageError::Data { place: place.to_owned(), fault })
 }
 
+/// The media type and data of an image that is in the request itself, if they are what [`read_data_url`] takes.
+pub(crate) fn checked_data<'a>(
+    media_type: &str,
+    data: &'a str,
+    accepted: &'static [&'static str],
+) -> Option<(&'static str, &'a str)> {
+    let media_type = plain_media_type(media_type);
+    let accepted = accepted.iter().find(|accepted| **accepted == media_type)?;
+    STANDARD.decode(data).is_ok_and(|data| !data.is_empty()).then_some((*accepted, data))
+}
+
 fn read(text: &str, accepted: &[&str]) -> Result<Image, DataFault> {
     if !is_data_url(text) {
         return Err(DataFault::Form);

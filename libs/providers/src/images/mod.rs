@@ -9,6 +9,7 @@ mod error;
 mod kept;
 mod slots;
 
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use reqwest::{Client, Response};
 use tokio::time::timeout;
 use url::Url;
 
+pub(crate) use self::data_url::checked_data;
 pub use self::data_url::{is_data_url, read_data_url};
 pub use self::error::{DataFault, ImageError};
 use self::kept::Kept;
@@ -60,6 +62,23 @@ pub struct Image {
     pub media_type: String,
     /// Its bytes; never empty.
     pub data: Bytes,
+}
+
+/// The images of one request by their URLs, for providers that want the bytes.
+#[derive(Clone, Debug, Default)]
+pub struct FetchedImages(HashMap<String, Image>);
+
+impl FetchedImages {
+    #[cfg(test)]
+    pub(crate) fn of(images: impl IntoIterator<Item = (String, Image)>) -> Self {
+        Self(images.into_iter().collect())
+    }
+
+    /// The image that a URL leads to, if it was fetched.
+    #[must_use]
+    pub fn get(&self, url: &str) -> Option<&Image> {
+        self.0.get(url)
+    }
 }
 
 /// Fetches images. Cheap to clone; all clones share turns, connections and what is kept.
@@ -128,24 +147,25 @@ impl Images {
         timeout(shared.options.timeout, download).await.map_err(|_| ImageError::Timeout { host: host.clone() })?
     }
 
-    /// Fetches the images of one request, one after the other.
+    /// Fetches the images of one request, one after the other, each URL once.
     ///
     /// # Errors
     /// There are more than [`MAX_IMAGES_PER_REQUEST`], or one of them cannot be had.
     pub async fn fetch_all(
         &self,
         project: ProjectId,
-        urls: &[&str],
+        urls: &[String],
         accepted: &[&str],
-    ) -> Result<Vec<Image>, ImageError> {
+    ) -> Result<FetchedImages, ImageError> {
+        let urls: BTreeSet<&String> = urls.iter().collect();
         if urls.len() > MAX_IMAGES_PER_REQUEST {
             return Err(ImageError::TooMany { limit: MAX_IMAGES_PER_REQUEST });
         }
-        let mut images = Vec::with_capacity(urls.len());
+        let mut images = HashMap::new();
         for url in urls {
-            images.push(self.fetch(project, url, accepted).await?);
+            images.insert(url.clone(), self.fetch(project, url, accepted).await?);
         }
-        Ok(images)
+        Ok(FetchedImages(images))
     }
 
     fn checked(&self, text: &str) -> Result<Url, ImageError> {

@@ -182,6 +182,7 @@ impl Requests {
                 max_output: Some(most),
                 member: texts.member.as_deref().map(|member| ("ragmux", member)),
                 anthropic_beta: texts.anthropic_beta.as_deref(),
+                images: None,
             },
         )
     }

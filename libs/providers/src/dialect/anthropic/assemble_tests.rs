@@ -14,6 +14,7 @@ const PLAIN: Outgoing<'static> = Outgoing {
     max_output: None,
     member: None,
     anthropic_beta: None,
+    images: None,
 };
 const BOTH: Outgoing<'static> = Outgoing { context: Some("CTX \"1\""), project_prompt: Some("RULES"), ..PLAIN };
 const AT_USER: Outgoing<'static> = Outgoing { placement: ContextPlacement::LastUser, ..BOTH };

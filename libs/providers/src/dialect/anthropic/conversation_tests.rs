@@ -14,6 +14,7 @@ const OUTGOING: Outgoing<'static> = Outgoing {
     max_output: None,
     member: None,
     anthropic_beta: None,
+    images: None,
 };
 
 /// Reads a request into the common form and writes it again.

@@ -240,6 +240,7 @@ const OUTGOING: Outgoing<'static> = Outgoing {
     max_output: None,
     member: None,
     anthropic_beta: None,
+    images: None,
 };
 
 fn sent_as(conversation: &Conversation<'_>, outgoing: &Outgoing<'_>) -> (Value, Vec<String>) {

@@ -9,8 +9,8 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::thinking::{Thinking, thinking};
 use crate::dialect::openai::{Outgoing, RequestError};
-use crate::hub::{Block, Conversation, Format, ImageSource, Role, SettingKind, Tool, ToolChoice, Turn};
-use crate::json::{Members, literal};
+use crate::hub::{Block, Conversation, Format, ImageSource, Role, SettingKind, Tool, ToolChoice, Turn, input_object};
+use crate::json::Members;
 
 /// The bound for an answer that nobody else bounds: the API insists on one.
 const DEFAULT_MAX_TOKENS: u64 = 4096;
@@ -299,7 +299,7 @@ fn block_out<'a>(block: &'a Block<'_>, dropped: &mut Vec<String>) -> Result<Opti
         }
         Block::RedactedReasoning { data } => (Kind::RedactedThinking { data }, None),
         Block::ToolCall { id, name, arguments, .. } => {
-            (Kind::ToolUse { id: call_id(id), name, input: input(arguments) }, None)
+            (Kind::ToolUse { id: call_id(id), name, input: input_object(arguments) }, None)
         }
         Block::ToolResult { call_id: of, content: said, is_error, cache, .. } => {
             let content = content(blocks(said.iter(), dropped)?);
@@ -339,16 +339,6 @@ fn call_id(id: &str) -> Cow<'_, str> {
         return Cow::Borrowed(id);
     }
     Cow::Owned(id.chars().map(|letter| if is_taken(letter) { letter } else { '_' }).collect())
-}
-
-/// The arguments of a call as the object that the API wants. What is none, a model's slip, is kept as a text.
-pub(super) fn input(arguments: &str) -> Box<RawValue> {
-    let json = match arguments.trim() {
-        "" => "{}".to_owned(),
-        text if Members::parse(text).is_ok() => text.to_owned(),
-        text => format!("{{\"arguments\":{}}}", literal(text)),
-    };
-    RawValue::from_string(json).unwrap_or_default()
 }
 
 fn tool<'a>(tool: &'a Tool<'_>) -> ToolOut<'a> {

@@ -10,9 +10,8 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::error::failure;
-use super::outgoing::input;
 use super::usage::told;
-use crate::hub::{Event, Finish, Part, Told, Whole, Writer};
+use crate::hub::{Event, Finish, Part, Told, Whole, Writer, input_object};
 use crate::json::{Members, literal};
 use crate::usage::Usage;
 
@@ -35,6 +34,8 @@ struct Call {
     id: String,
     name: String,
     arguments: String,
+    /// The provider's mark on the thought that led to the call.
+    signature: Option<String>,
 }
 
 /// Writes one answer.
@@ -135,7 +136,13 @@ impl MessageWriter {
         }
     }
 
-    fn open_call(&mut self, call: Call, out: &mut BytesMut) {
+    fn open_call(&mut self, mut call: Call, out: &mut BytesMut) {
+        if let Some(signature) = call.signature.take() {
+            // A call has no place for it here; an empty thought before the call has, and comes back with the next request.
+            self.thought(out);
+            self.open = Some(Open::Thought { signature });
+            self.close(out);
+        }
         let block = format!(
             "{{\"type\":\"tool_use\",\"id\":{},\"name\":{},\"input\":{{}}}}",
             literal(&call.id),
@@ -159,9 +166,14 @@ impl MessageWriter {
         }
     }
 
-    fn call(&mut self, call: Call, out: &mut BytesMut) {
+    fn call(&mut self, mut call: Call, out: &mut BytesMut) {
         self.ending.calls = true;
-        match &self.open {
+        match &mut self.open {
+            Some(Open::Thought { signature }) if signature.is_empty() => {
+                *signature = call.signature.take().unwrap_or_default();
+                self.close(out);
+                self.open_call(call, out);
+            }
             Some(Open::Call(_)) => {
                 self.waiting.push_back(call);
                 self.next_call(out);
@@ -203,7 +215,6 @@ impl MessageWriter {
     }
 
     fn thought(&mut self, out: &mut BytesMut) {
-        self.close_all(out);
         self.block(r#"{"type":"thinking","thinking":"","signature":""}"#, out);
         self.open = Some(Open::Thought { signature: String::new() });
     }
@@ -222,12 +233,14 @@ impl Writer for MessageWriter {
             Event::Reasoning(text) if text.is_empty() => {}
             Event::Reasoning(text) => {
                 if !matches!(&self.open, Some(Open::Thought { signature }) if signature.is_empty()) {
+                    self.close_all(out);
                     self.thought(out);
                 }
                 self.delta("thinking_delta", "thinking", text, out);
             }
             Event::ReasoningSignature(piece) => {
                 if !matches!(self.open, Some(Open::Thought { .. })) {
+                    self.close_all(out);
                     self.thought(out);
                 }
                 if let Some(Open::Thought { signature }) = &mut self.open {
@@ -239,9 +252,10 @@ impl Writer for MessageWriter {
                 self.block(&format!("{{\"type\":\"redacted_thinking\",\"data\":{}}}", literal(data)), out);
                 self.block_end(out);
             }
-            Event::ToolCall { index, id, name, .. } => {
+            Event::ToolCall { index, id, name, signature } => {
                 let (id, name) = (id.clone().into_owned(), name.clone().into_owned());
-                self.call(Call { index: *index, id, name, arguments: String::new() }, out);
+                let signature = signature.as_deref().map(str::to_owned);
+                self.call(Call { index: *index, id, name, arguments: String::new(), signature }, out);
             }
             Event::Arguments { index, json } => self.arguments(*index, json, out),
             Event::Usage(usage) => self.usage = Some(*usage),
@@ -289,7 +303,7 @@ impl Writer for MessageWriter {
     }
 }
 
-/// One part of a whole answer as a block.
+/// One part of a whole answer as a block, or as two.
 fn part(part: &Part) -> String {
     let block: Value = match part {
         Part::Text(text) | Part::Refusal(text) => json!({ "type": "text", "text": text }),
@@ -297,10 +311,14 @@ fn part(part: &Part) -> String {
             json!({ "type": "thinking", "thinking": text, "signature": signature.as_deref().unwrap_or_default() })
         }
         Part::RedactedReasoning(data) => json!({ "type": "redacted_thinking", "data": data }),
-        Part::ToolCall { id, name, arguments, .. } => {
-            let input = input(arguments);
+        Part::ToolCall { id, name, arguments, signature } => {
+            let input = input_object(arguments);
+            let thought = signature.as_deref().map(|signature| {
+                format!("{{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":{}}},", literal(signature))
+            });
             return format!(
-                "{{\"type\":\"tool_use\",\"id\":{},\"name\":{},\"input\":{}}}",
+                "{}{{\"type\":\"tool_use\",\"id\":{},\"name\":{},\"input\":{}}}",
+                thought.unwrap_or_default(),
                 literal(id),
                 literal(name),
                 RawValue::get(&input)

@@ -208,3 +208,40 @@ fn a_failure_is_an_event_of_the_api() {
     let error = json!({ "type": "overloaded_error", "message": "it \"failed\"", "code": "upstream_failed" });
     assert_eq!(events_of(std::str::from_utf8(&out).unwrap()), [json!({ "type": "error", "error": error })]);
 }
+
+#[test]
+fn the_signature_of_a_call_is_an_empty_thought_before_it() {
+    let call = |index, signature: Option<&'static str>| Event::ToolCall {
+        index,
+        id: format!("call_{index}").into(),
+        name: "f".into(),
+        signature: signature.map(Into::into),
+    };
+    let arguments = |index| Event::Arguments { index, json: "{}".into() };
+    let thought =
+        |text: &str, signature: &str| Part::Reasoning { text: text.to_owned(), signature: Some(signature.to_owned()) };
+    let made = |index: u64| Part::ToolCall {
+        id: format!("call_{index}"),
+        name: "f".to_owned(),
+        arguments: "{}".to_owned(),
+        signature: None,
+    };
+    let events = [
+        start(),
+        Event::Text("a".into()),
+        call(0, Some("b25l")),
+        arguments(0),
+        call(1, Some("dHdv")),
+        arguments(1),
+        call(2, None),
+        arguments(2),
+        Event::Finish(Finish::ToolCalls),
+    ];
+    let parts = [Part::Text("a".to_owned()), thought("", "b25l"), made(0), thought("", "dHdv"), made(1), made(2)];
+    assert_eq!(checked(&written(&events, None)).parts, parts);
+    let body = MessageWriter::new("asked".to_owned()).whole(&Whole::of(events), None);
+    assert_eq!(read_whole(&body, None).unwrap().parts, parts);
+    // A thought that waits for its signature is told with that of the call.
+    let events = [start(), Event::Reasoning("think".into()), call(0, Some("b25l")), arguments(0)];
+    assert_eq!(checked(&written(&events, None)).parts, [thought("think", "b25l"), made(0)]);
+}

@@ -13,6 +13,7 @@ use super::request::{ChatMessage, ChatRequest, Content, OUTPUT_FIELDS, SERVER_OU
 use super::{OutputBound, SpliceRules};
 use crate::client::ChatCall;
 use crate::dialect::{ClientDialect, UpstreamDialect};
+use crate::images::FetchedImages;
 use crate::json::{Members, Splices, literal, span};
 
 /// Where retrieved passages go.
@@ -53,6 +54,8 @@ pub struct Outgoing<'a> {
     pub member: Option<(&'static str, &'a str)>,
     /// `anthropic-beta` as the client sent it, for a provider that knows it.
     pub anthropic_beta: Option<&'a str>,
+    /// The images that the request names by URL, for providers that want their bytes.
+    pub images: Option<&'a FetchedImages>,
 }
 
 impl ChatRequest<'_> {
@@ -282,6 +285,7 @@ mod tests {
         max_output: None,
         member: None,
         anthropic_beta: None,
+        images: None,
     };
     const BOTH: Outgoing<'static> = Outgoing { context: Some("CTX \"1\""), project_prompt: Some("RULES"), ..PLAIN };
 

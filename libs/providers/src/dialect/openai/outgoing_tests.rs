@@ -14,6 +14,7 @@ const OUTGOING: Outgoing<'static> = Outgoing {
     max_output: None,
     member: None,
     anthropic_beta: None,
+    images: None,
 };
 
 /// The body for a Chat request read into the common form, and what was dropped on the way out.

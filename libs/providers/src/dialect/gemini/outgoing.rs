@@ -1,0 +1,416 @@
+//! The body of a request, written from the form that all dialects have in common.
+
+use std::borrow::Cow;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::schema::{Schema, answer, parameters};
+use super::thinking::{Thinking, insists_on_signatures, thinking};
+use super::{IMAGE_TYPES, is_file};
+use crate::dialect::openai::{Outgoing, RequestError};
+use crate::hub::{
+    Block, Conversation, Format, ImageSource, Role, SettingKind, Tool, ToolChoice, Turn, input_object, joined_text,
+};
+use crate::images::checked_data;
+use crate::json::Members;
+
+/// The most stop sequences.
+const MAX_STOPS: usize = 5;
+
+/// Stands for the signature of a call that has lost its own, or that another provider's model made (Gemini API, Thought
+/// signatures, FAQ).
+const NO_SIGNATURE: &str = "skip_thought_signature_validator";
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Body<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    system_instruction: Option<Content<'a>>,
+    contents: Vec<Content<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tools: Vec<Tools<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_config: Option<ToolConfig<'a>>,
+    #[serde(skip_serializing_if = "GenerationConfig::is_empty")]
+    generation_config: GenerationConfig<'a>,
+}
+
+#[derive(Serialize)]
+struct Content<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    role: Option<&'static str>,
+    parts: Vec<Part<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Part<'a> {
+    #[serde(flatten)]
+    data: Data<'a>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    thought: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thought_signature: Option<Cow<'a, str>>,
+}
+
+impl<'a> Part<'a> {
+    fn of(data: Data<'a>) -> Self {
+        Self { data, thought: false, thought_signature: None }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+enum Data<'a> {
+    Text(&'a str),
+    #[serde(rename = "inlineData", rename_all = "camelCase")]
+    Inline {
+        mime_type: &'a str,
+        data: Cow<'a, str>,
+    },
+    #[serde(rename = "fileData", rename_all = "camelCase")]
+    File {
+        file_uri: &'a str,
+    },
+    FunctionCall {
+        id: &'a str,
+        name: &'a str,
+        args: Box<RawValue>,
+    },
+    FunctionResponse {
+        id: &'a str,
+        name: &'a str,
+        response: Response,
+    },
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Response {
+    Object(Box<RawValue>),
+    Result { result: String },
+    Error { error: String },
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Tools<'a> {
+    function_declarations: Vec<Declaration<'a>>,
+}
+
+#[derive(Serialize)]
+struct Declaration<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parameters: Option<Schema>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ToolConfig<'a> {
+    function_calling_config: CallingConfig<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CallingConfig<'a> {
+    mode: &'static str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    allowed_function_names: Vec<&'a str>,
+}
+
+#[derive(Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct GenerationConfig<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    temperature: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    top_p: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    top_k: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seed: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    frequency_penalty: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    presence_penalty: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_output_tokens: Option<u64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    stop_sequences: Vec<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    response_mime_type: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    response_schema: Option<Schema>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thinking_config: Option<Thinking>,
+}
+
+impl GenerationConfig<'_> {
+    fn is_empty(&self) -> bool {
+        let numbers =
+            [self.temperature, self.top_p, self.top_k, self.seed, self.frequency_penalty, self.presence_penalty];
+        numbers.iter().all(Option::is_none)
+            && self.max_output_tokens.is_none()
+            && self.stop_sequences.is_empty()
+            && self.response_mime_type.is_none()
+            && self.thinking_config.is_none()
+    }
+}
+
+/// Writes a request, and adds to `dropped` what the API has no place for.
+///
+/// # Errors
+/// [`RequestError`] for a conversation in which nobody says anything, for an image that the API cannot read, and for the
+/// result of a tool that nobody called.
+pub(crate) fn body(
+    conversation: &Conversation<'_>,
+    outgoing: &Outgoing<'_>,
+    dropped: &mut Vec<String>,
+) -> Result<Vec<u8>, RequestError> {
+    let mut writing = Writing { conversation, outgoing, dropped };
+    let mut contents = Vec::with_capacity(conversation.turns.len());
+    for turn in &conversation.turns {
+        let parts = writing.turn(turn)?;
+        if !parts.is_empty() {
+            let role = if turn.role == Role::User { "user" } else { "model" };
+            contents.push(Content { role: Some(role), parts });
+        }
+    }
+    if contents.is_empty() {
+        return Err(invalid("a conversation with something said by the user"));
+    }
+    let rules = writing.parts(&conversation.system)?;
+    let body = Body {
+        system_instruction: (!rules.is_empty()).then_some(Content { role: None, parts: rules }),
+        contents,
+        tools: writing.tools(),
+        tool_config: tool_config(conversation),
+        generation_config: writing.config(),
+    };
+    if conversation.parallel_tools == Some(false) && !conversation.tools.is_empty() {
+        writing.drop("parallel_tool_calls");
+    }
+    if conversation.user.is_some() {
+        writing.drop("user");
+    }
+    serde_json::to_vec(&body).map_err(|error| RequestError::Malformed(error.to_string()))
+}
+
+fn invalid(must: &'static str) -> RequestError {
+    RequestError::Invalid { field: "messages".to_owned(), must }
+}
+
+struct Writing<'a, 'b> {
+    conversation: &'a Conversation<'b>,
+    outgoing: &'a Outgoing<'a>,
+    dropped: &'a mut Vec<String>,
+}
+
+impl<'a> Writing<'a, '_> {
+    fn drop(&mut self, path: &str) {
+        if !self.dropped.iter().any(|listed| listed == path) {
+            self.dropped.push(path.to_owned());
+        }
+    }
+
+    fn turn(&mut self, turn: &'a Turn<'_>) -> Result<Vec<Part<'a>>, RequestError> {
+        if turn.role == Role::Assistant {
+            let mut parts = self.parts(&turn.blocks)?;
+            if insists_on_signatures(self.outgoing.model) {
+                mark_first_call(&mut parts);
+            }
+            return Ok(parts);
+        }
+        // The answers to the last turn's calls come first.
+        let is_result = |block: &&Block<'_>| matches!(block, Block::ToolResult { .. });
+        let (results, others): (Vec<_>, Vec<_>) = turn.blocks.iter().partition(is_result);
+        let mut parts = self.parts(results.iter().copied())?;
+        for result in results {
+            // What is no text has no place in a result; it comes behind all of them.
+            let Block::ToolResult { content, .. } = result else { continue };
+            parts.extend(self.parts(content.iter().filter(|block| !matches!(block, Block::Text { .. })))?);
+        }
+        parts.extend(self.parts(others)?);
+        Ok(parts)
+    }
+
+    fn parts<'c>(&mut self, blocks: impl IntoIterator<Item = &'a Block<'c>>) -> Result<Vec<Part<'a>>, RequestError>
+    where
+        'c: 'a,
+    {
+        let mut parts = Vec::new();
+        // A thought's signature stands with what followed from it.
+        let mut signature: Option<Cow<'a, str>> = None;
+        for block in blocks {
+            if let Block::Reasoning { text, signature: given } = block {
+                if !text.is_empty() {
+                    parts.push(Part { thought: true, ..Part::of(Data::Text(text)) });
+                }
+                signature = given.as_deref().map(Cow::Borrowed).or(signature);
+                continue;
+            }
+            let own = match block {
+                Block::ToolCall { signature, .. } => signature.as_deref().map(Cow::Borrowed),
+                _ => None,
+            };
+            if let Some(data) = self.data(block)? {
+                let thought_signature = own.or_else(|| signature.take());
+                parts.push(Part { data, thought: false, thought_signature });
+            }
+        }
+        if signature.is_some() {
+            parts.push(Part { thought_signature: signature, ..Part::of(Data::Text("")) });
+        }
+        Ok(parts)
+    }
+
+    fn data(&mut self, block: &'a Block<'_>) -> Result<Option<Data<'a>>, RequestError> {
+        let cache = match block {
+            Block::Text { cache, .. } | Block::Image { cache, .. } | Block::Document { cache, .. } => *cache,
+            Block::ToolResult { cache, .. } => *cache,
+            _ => None,
+        };
+        if cache.is_some() {
+            self.drop("cache_control");
+        }
+        Ok(Some(match block {
+            Block::Text { text, .. } if text.is_empty() => return Ok(None),
+            Block::Text { text, .. } => Data::Text(text),
+            Block::Image { source, detail, .. } => {
+                if detail.as_deref().is_some_and(|detail| detail != "auto") {
+                    self.drop("detail");
+                }
+                self.image(source)?
+            }
+            Block::Document { media_type, data, .. } => {
+                Data::Inline { mime_type: media_type, data: Cow::Borrowed(data) }
+            }
+            Block::Reasoning { .. } => return Ok(None),
+            Block::RedactedReasoning { .. } => {
+                self.drop("reasoning");
+                return Ok(None);
+            }
+            Block::ToolCall { id, name, arguments, .. } => {
+                Data::FunctionCall { id, name, args: input_object(arguments) }
+            }
+            Block::ToolResult { call_id, name, content, is_error, .. } => {
+                let name = name.as_deref().or_else(|| self.conversation.tool_name(call_id));
+                let name = name.ok_or_else(|| invalid("free of results of tools that were not called before"))?;
+                Data::FunctionResponse { id: call_id, name, response: response(content, *is_error) }
+            }
+        }))
+    }
+
+    fn image(&self, source: &'a ImageSource<'_>) -> Result<Data<'a>, RequestError> {
+        const READABLE: &str =
+            "free of images other than PNG, JPEG, WebP, HEIC and HEIF, in padded standard base64 where they are inline";
+        match source {
+            ImageSource::Base64 { media_type, data } => {
+                let (mime_type, data) = checked_data(media_type, data, IMAGE_TYPES).ok_or_else(|| invalid(READABLE))?;
+                Ok(Data::Inline { mime_type, data: Cow::Borrowed(data) })
+            }
+            ImageSource::Url(url) if is_file(url) => Ok(Data::File { file_uri: url }),
+            ImageSource::Url(url) => {
+                let image = self.outgoing.images.and_then(|images| images.get(url));
+                let image = image.filter(|image| IMAGE_TYPES.contains(&image.media_type.as_str()));
+                let image = image.ok_or_else(|| invalid(READABLE))?;
+                Ok(Data::Inline { mime_type: &image.media_type, data: STANDARD.encode(&image.data).into() })
+            }
+        }
+    }
+
+    fn tools(&mut self) -> Vec<Tools<'a>> {
+        let declaration = |tool: &'a Tool<'_>| Declaration {
+            name: &tool.name,
+            description: tool.description.as_deref(),
+            parameters: tool.parameters.and_then(parameters),
+        };
+        let tools = &self.conversation.tools;
+        if tools.iter().any(|tool| tool.strict == Some(true)) {
+            self.drop("strict");
+        }
+        if tools.iter().any(|tool| tool.cache.is_some()) {
+            self.drop("cache_control");
+        }
+        let function_declarations: Vec<_> = tools.iter().map(declaration).collect();
+        if function_declarations.is_empty() { Vec::new() } else { vec![Tools { function_declarations }] }
+    }
+
+    fn config(&mut self) -> GenerationConfig<'a> {
+        let conversation = self.conversation;
+        let mut config = GenerationConfig::default();
+        for setting in &conversation.settings {
+            let place = match setting.kind {
+                SettingKind::Temperature => &mut config.temperature,
+                SettingKind::TopP => &mut config.top_p,
+                SettingKind::TopK => &mut config.top_k,
+                SettingKind::Seed => &mut config.seed,
+                SettingKind::FrequencyPenalty => &mut config.frequency_penalty,
+                SettingKind::PresencePenalty => &mut config.presence_penalty,
+            };
+            *place = Some(setting.value);
+        }
+        let kept = self.outgoing.output_bound.map(|bound| bound.tokens.max(1));
+        config.max_output_tokens = conversation.output_limit.into_iter().chain(kept).min();
+        let stops = conversation.stop.iter().map(AsRef::as_ref).filter(|stop| !stop.is_empty());
+        config.stop_sequences = stops.take(MAX_STOPS).collect();
+        if config.stop_sequences.len() < conversation.stop.len() {
+            self.drop("stop");
+        }
+        match &conversation.format {
+            Some(Format::Json) => config.response_mime_type = Some("application/json"),
+            Some(Format::Schema { schema, .. }) => {
+                config.response_mime_type = Some("application/json");
+                config.response_schema = Some(answer(schema));
+            }
+            None => {}
+        }
+        if let Some(reasoning) = conversation.reasoning {
+            config.thinking_config = thinking(reasoning, self.outgoing.model);
+            if config.thinking_config.is_none() {
+                self.drop(reasoning.name);
+            }
+        }
+        config
+    }
+}
+
+/// Marks the first call of a turn that has no signature: the others of a turn need none.
+fn mark_first_call(parts: &mut [Part<'_>]) {
+    let first = parts.iter_mut().find(|part| matches!(part.data, Data::FunctionCall { .. }));
+    if let Some(part) = first {
+        part.thought_signature.get_or_insert(Cow::Borrowed(NO_SIGNATURE));
+    }
+}
+
+/// The result of a tool as the object that the API wants.
+fn response(content: &[Block<'_>], is_error: bool) -> Response {
+    let text = joined_text(content);
+    if is_error {
+        return Response::Error { error: text };
+    }
+    match RawValue::from_string(text) {
+        Ok(value) if Members::parse(value.get()).is_ok() => Response::Object(value),
+        Ok(value) => Response::Result { result: value.get().to_owned() },
+        Err(_) => Response::Result { result: joined_text(content) },
+    }
+}
+
+fn tool_config<'a>(conversation: &'a Conversation<'_>) -> Option<ToolConfig<'a>> {
+    if conversation.tools.is_empty() {
+        return None;
+    }
+    let (mode, allowed_function_names) = match conversation.tool_choice.as_ref()? {
+        ToolChoice::Auto => ("AUTO", Vec::new()),
+        ToolChoice::None => ("NONE", Vec::new()),
+        ToolChoice::Required => ("ANY", Vec::new()),
+        ToolChoice::Named(name) => ("ANY", vec![name.as_ref()]),
+    };
+    Some(ToolConfig { function_calling_config: CallingConfig { mode, allowed_function_names } })
+}
