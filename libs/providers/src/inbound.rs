@@ -11,6 +11,7 @@ use crate::client::ChatCall;
 use crate::countable::Countable;
 use crate::dialect::anthropic::{self, MessagesRequest};
 use crate::dialect::openai::{self, ChatRequest, ContextPlacement, Feature, Outgoing, RequestError};
+use crate::dialect::responses::ResponsesRequest;
 use crate::dialect::{ClientDialect, UpstreamDialect, gemini};
 use crate::error::UpstreamError;
 use crate::hub::Conversation;
@@ -22,6 +23,8 @@ pub enum Inbound<'a> {
     Chat(ChatRequest<'a>),
     /// Anthropic's Messages.
     Messages(MessagesRequest<'a>),
+    /// OpenAI's Responses.
+    Responses(ResponsesRequest<'a>),
 }
 
 impl<'a> Inbound<'a> {
@@ -33,6 +36,7 @@ impl<'a> Inbound<'a> {
         Ok(match dialect {
             ClientDialect::Chat => Self::Chat(ChatRequest::parse(body)?),
             ClientDialect::Messages => Self::Messages(MessagesRequest::parse(body)?),
+            ClientDialect::Responses => Self::Responses(ResponsesRequest::parse(body)?),
         })
     }
 
@@ -42,6 +46,7 @@ impl<'a> Inbound<'a> {
         match self {
             Self::Chat(_) => ClientDialect::Chat,
             Self::Messages(_) => ClientDialect::Messages,
+            Self::Responses(_) => ClientDialect::Responses,
         }
     }
 
@@ -51,6 +56,7 @@ impl<'a> Inbound<'a> {
         match self {
             Self::Chat(request) => &request.model,
             Self::Messages(request) => &request.model,
+            Self::Responses(request) => &request.model,
         }
     }
 
@@ -60,6 +66,7 @@ impl<'a> Inbound<'a> {
         match self {
             Self::Chat(request) => request.stream,
             Self::Messages(request) => request.stream,
+            Self::Responses(request) => request.stream,
         }
     }
 
@@ -68,7 +75,7 @@ impl<'a> Inbound<'a> {
     pub fn answers(&self) -> u64 {
         match self {
             Self::Chat(request) => request.n,
-            Self::Messages(_) => 1,
+            Self::Messages(_) | Self::Responses(_) => 1,
         }
     }
 
@@ -78,6 +85,7 @@ impl<'a> Inbound<'a> {
         match self {
             Self::Chat(request) => request.output_limit,
             Self::Messages(request) => Some(request.max_tokens),
+            Self::Responses(request) => request.max_output_tokens,
         }
     }
 
@@ -87,6 +95,7 @@ impl<'a> Inbound<'a> {
         match self {
             Self::Chat(request) => request.user.as_deref(),
             Self::Messages(request) => request.user.as_deref(),
+            Self::Responses(request) => request.user.as_deref(),
         }
     }
 
@@ -96,6 +105,7 @@ impl<'a> Inbound<'a> {
         match self {
             Self::Chat(request) => request.metadata,
             Self::Messages(request) => request.metadata,
+            Self::Responses(request) => request.metadata,
         }
     }
 
@@ -105,6 +115,7 @@ impl<'a> Inbound<'a> {
         match self {
             Self::Chat(request) => request.include_context,
             Self::Messages(request) => request.include_context,
+            Self::Responses(request) => request.include_context,
         }
     }
 
@@ -114,6 +125,7 @@ impl<'a> Inbound<'a> {
         match self {
             Self::Chat(request) => request.last_user_text(),
             Self::Messages(request) => request.last_user_text(),
+            Self::Responses(request) => request.last_user_text(),
         }
     }
 
@@ -123,6 +135,7 @@ impl<'a> Inbound<'a> {
         match self {
             Self::Chat(request) => request.ends_with_tool_result(),
             Self::Messages(request) => request.ends_with_tool_result(),
+            Self::Responses(request) => request.ends_with_tool_result(),
         }
     }
 
@@ -132,6 +145,7 @@ impl<'a> Inbound<'a> {
         match self {
             Self::Chat(request) => request.countable(),
             Self::Messages(request) => request.countable(),
+            Self::Responses(request) => request.countable(),
         }
     }
 
@@ -143,6 +157,7 @@ impl<'a> Inbound<'a> {
         match self {
             Self::Chat(request) => request.costly_features(provider),
             Self::Messages(request) => Ok(request.costly_features(provider)),
+            Self::Responses(request) => Ok(request.costly_features(provider)),
         }
     }
 
@@ -154,6 +169,7 @@ impl<'a> Inbound<'a> {
         let conversation = match self {
             Self::Chat(request) => request.conversation(),
             Self::Messages(request) => request.conversation(),
+            Self::Responses(request) => request.conversation(),
         };
         // What is wrong with it is said when the call is made.
         let conversation = conversation.ok()?;
@@ -172,6 +188,9 @@ impl<'a> Inbound<'a> {
         match (self, upstream) {
             (Self::Chat(request), UpstreamDialect::Chat) => Ok(request.call_to(provider, outgoing)),
             (Self::Messages(request), UpstreamDialect::Messages) => Ok(request.call(outgoing)),
+            (Self::Responses(request), UpstreamDialect::Responses) => Ok(request.call(outgoing)),
+            // Nobody else is led there.
+            (_, UpstreamDialect::Responses) => Err(UpstreamError::Unfit(none())),
             (_, UpstreamDialect::Chat) => self.translated(upstream, outgoing, |conversation, dropped| {
                 openai::body(conversation, provider, outgoing, dropped)
             }),
@@ -193,6 +212,9 @@ impl<'a> Inbound<'a> {
         let (mut conversation, rules) = match self {
             Self::Chat(request) => (request.conversation().map_err(UpstreamError::Unfit)?, request.rules(outgoing)),
             Self::Messages(request) => (request.conversation().map_err(UpstreamError::Unfit)?, request.rules(outgoing)),
+            Self::Responses(request) => {
+                (request.conversation().map_err(UpstreamError::Unfit)?, request.rules(outgoing))
+            }
         };
         let at_last_user = outgoing.placement == ContextPlacement::LastUser;
         conversation.ground(outgoing.project_prompt, outgoing.context, at_last_user);

@@ -19,7 +19,7 @@ pub(crate) struct Member<'a> {
 }
 
 /// The members of one object, in their order, repeated names included.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Members<'a> {
     text: &'a str,
     list: Vec<Member<'a>>,
@@ -97,12 +97,17 @@ impl<'a> Members<'a> {
 
     /// The ranges of `outer` that hold the members of that name, each with one comma.
     pub(crate) fn ranges_without(&self, outer: &str, name: &str) -> Vec<Range<usize>> {
+        self.ranges_without_any(outer, &[name])
+    }
+
+    /// The same for members of any of these names: together they leave no comma too many, as one after the other could.
+    pub(crate) fn ranges_without_any(&self, outer: &str, names: &[&str]) -> Vec<Range<usize>> {
         let mut ranges = Vec::new();
         let mut end_before = self.inside(outer);
         let mut kept_before = false;
         for member in &self.list {
             let end = span(outer, member.value.get()).end;
-            if member.name != name {
+            if !names.contains(&member.name.as_ref()) {
                 kept_before = true;
             } else if kept_before {
                 ranges.push(end_before..end);

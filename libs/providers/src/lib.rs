@@ -43,6 +43,7 @@ pub use dialect::openai::{
     EmbeddingsCall, EmbeddingsFailure, EmbeddingsRequest, Feature, Outgoing, OutputBound, Part, RequestError,
     SpliceRules, StreamOutcome, Vectors, check_body, default_placement, text_at,
 };
+pub use dialect::responses::ResponsesRequest;
 pub use error::{Charge, UpstreamError, Waited, Words};
 pub use fallback::order;
 pub use http::{ClientError, HttpOptions, MAX_ANSWER_BYTES};

@@ -3,6 +3,7 @@
 pub(crate) mod anthropic;
 pub(crate) mod gemini;
 pub(crate) mod openai;
+pub(crate) mod responses;
 #[cfg(test)]
 mod translation_tests;
 
@@ -21,6 +22,7 @@ use crate::tap::{Framing, Tap, Translated};
 use anthropic::{MessageReader, MessageTap, MessageWriter};
 use gemini::GeminiReader;
 use openai::{ChatAnswer, ChatForm, ChatReader, ChatWriter, SpliceRules, StreamTap};
+use responses::{ResponseTap, ResponseWriter};
 
 /// The API a client asks for a chat by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +31,8 @@ pub enum ClientDialect {
     Chat,
     /// Anthropic's Messages.
     Messages,
+    /// OpenAI's Responses.
+    Responses,
 }
 
 impl ClientDialect {
@@ -38,6 +42,7 @@ impl ClientDialect {
         match self {
             Self::Chat => openai::failure(told),
             Self::Messages => anthropic::failure(told),
+            Self::Responses => responses::failure(told),
         }
     }
 
@@ -53,6 +58,10 @@ impl ClientDialect {
                 functions: rules.functions,
             })),
             Self::Messages => Box::new(MessageWriter::new(rules.public_model.clone())),
+            Self::Responses => {
+                let echo = rules.echo.clone().unwrap_or_default();
+                Box::new(ResponseWriter::new(rules.public_model.clone(), created_s, echo))
+            }
         }
     }
 
@@ -92,12 +101,15 @@ pub(crate) enum UpstreamDialect {
     Messages,
     /// Google's Gemini API.
     Gemini,
+    /// OpenAI's Responses; only for clients of the same.
+    Responses,
 }
 
 impl UpstreamDialect {
     /// The one for a provider and the dialect of a client; `None` for a provider without models that chat.
     pub(crate) fn of(provider: ProviderType, client: ClientDialect) -> Option<Self> {
         match (provider, client) {
+            (ProviderType::OpenAi | ProviderType::AzureOpenAi, ClientDialect::Responses) => Some(Self::Responses),
             (
                 ProviderType::OpenAi
                 | ProviderType::AzureOpenAi
@@ -107,10 +119,10 @@ impl UpstreamDialect {
                 | ProviderType::XAi
                 | ProviderType::OpenRouter
                 | ProviderType::CustomOpenAi,
-                ClientDialect::Chat | ClientDialect::Messages,
+                ClientDialect::Chat | ClientDialect::Messages | ClientDialect::Responses,
             ) => Some(Self::Chat),
-            (ProviderType::Anthropic, ClientDialect::Chat | ClientDialect::Messages) => Some(Self::Messages),
-            (ProviderType::Gemini, ClientDialect::Chat | ClientDialect::Messages) => Some(Self::Gemini),
+            (ProviderType::Anthropic, _) => Some(Self::Messages),
+            (ProviderType::Gemini, _) => Some(Self::Gemini),
             (ProviderType::Ollama, _) => None,
             (ProviderType::CohereRerank | ProviderType::VoyageRerank, _) => None,
         }
@@ -121,6 +133,7 @@ impl UpstreamDialect {
         match self {
             Self::Chat => ("chat/completions".into(), None),
             Self::Messages => ("messages".into(), None),
+            Self::Responses => ("responses".into(), None),
             Self::Gemini if is_streamed => {
                 (gemini::path(model, "streamGenerateContent").into(), Some(gemini::STREAM_QUERY))
             }
@@ -131,7 +144,7 @@ impl UpstreamDialect {
     /// The media types of images of which the dialect wants the bytes; `None` where the provider fetches URLs itself.
     pub(crate) fn wants_bytes_of(self) -> Option<&'static [&'static str]> {
         match self {
-            Self::Chat | Self::Messages => None,
+            Self::Chat | Self::Messages | Self::Responses => None,
             Self::Gemini => Some(gemini::IMAGE_TYPES),
         }
     }
@@ -142,6 +155,8 @@ impl UpstreamDialect {
         match (client, self) {
             (ClientDialect::Chat, Self::Chat) => Box::new(StreamTap::new(rules, credential)),
             (ClientDialect::Messages, Self::Messages) => Box::new(MessageTap::new(rules, credential)),
+            // Only clients of the same dialect are led there.
+            (_, Self::Responses) => Box::new(ResponseTap::new(rules, credential)),
             (_, Self::Chat) => client.translated_tap(events(), Box::new(ChatReader::new(credential)), rules),
             (_, Self::Messages) => client.translated_tap(events(), Box::new(MessageReader::new(credential)), rules),
             (_, Self::Gemini) => client.translated_tap(events(), Box::new(GeminiReader::new(credential)), rules),
@@ -159,6 +174,7 @@ impl UpstreamDialect {
         match (client, self) {
             (ClientDialect::Chat, Self::Chat) => openai::read_chat_answer(body, rules, credential),
             (ClientDialect::Messages, Self::Messages) => anthropic::read_answer(body, rules, credential),
+            (_, Self::Responses) => responses::read_answer(body, rules, credential),
             (_, Self::Chat) => Ok(client.translated_answer(openai::read_whole(body, credential)?, rules)),
             (_, Self::Messages) => Ok(client.translated_answer(anthropic::read_whole(body, credential)?, rules)),
             (_, Self::Gemini) => Ok(client.translated_answer(gemini::read_whole(body, credential)?, rules)),

@@ -78,6 +78,7 @@ mod tests {
                 prompt_tokens: 0,
             }),
             member: None,
+            echo: None,
         }
     }
 

@@ -41,6 +41,7 @@ impl MessagesRequest<'_> {
             functions: false,
             bound: outgoing.output_bound,
             member: outgoing.member.filter(|_| self.stream).map(|(name, value)| (name, value.to_owned())),
+            echo: None,
         }
     }
 

@@ -21,6 +21,7 @@ fn rules() -> SpliceRules {
         functions: false,
         bound: None,
         member: Some(("ragmux", MEMBER.to_owned())),
+        echo: None,
     }
 }
 

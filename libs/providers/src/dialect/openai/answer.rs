@@ -169,6 +169,7 @@ mod tests {
             bound: None,
             functions: false,
             member: None,
+            echo: None,
         }
     }
 

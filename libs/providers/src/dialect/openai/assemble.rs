@@ -118,6 +118,7 @@ impl ChatRequest<'_> {
             functions: self.has_functions(),
             bound: outgoing.output_bound,
             member: outgoing.member.filter(|_| self.stream).map(|(name, value)| (name, value.to_owned())),
+            echo: None,
         }
     }
 

@@ -21,9 +21,12 @@ mod truncate;
 mod turns;
 mod writer;
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use serde_json::json;
 
+use super::responses::Echo;
 use crate::hub::Told;
 
 pub use answer::{ChatAnswer, EmbeddingsAnswer, Vectors};
@@ -71,4 +74,6 @@ pub struct SpliceRules {
     pub functions: bool,
     /// A member of ours, name and JSON, that a stream carries in a chunk of its own before its end.
     pub member: Option<(&'static str, String)>,
+    /// What an answer repeats of its request, for clients of the Responses API.
+    pub(crate) echo: Option<Arc<Echo>>,
 }

@@ -5,7 +5,14 @@ use super::*;
 
 fn tap(strip_usage: bool) -> StreamTap {
     StreamTap::new(
-        SpliceRules { public_model: "asked".to_owned(), strip_usage, bound: None, functions: false, member: None },
+        SpliceRules {
+            public_model: "asked".to_owned(),
+            strip_usage,
+            bound: None,
+            functions: false,
+            member: None,
+            echo: None,
+        },
         None,
     )
 }
@@ -130,8 +137,14 @@ fn our_event_comes_before_the_end() {
         (format!("data: {STOP}"), format!("data: {STOP}\n\n{ours}\n\n")),
     ] {
         let member = Some(("ragmux", "{\"a\":1}".to_owned()));
-        let rules =
-            SpliceRules { public_model: "asked".to_owned(), strip_usage: false, bound: None, functions: false, member };
+        let rules = SpliceRules {
+            public_model: "asked".to_owned(),
+            strip_usage: false,
+            bound: None,
+            functions: false,
+            member,
+            echo: None,
+        };
         let (out, result, _) = run(StreamTap::new(rules, None), &[text.as_bytes()]);
         result.unwrap();
         assert_eq!(out, expected.replace("real", "asked"));
@@ -191,6 +204,7 @@ fn an_error_in_the_stream_ends_it_with_what_came_before() {
             bound: None,
             functions: false,
             member: None,
+            echo: None,
         },
         Some(secret),
     );
@@ -232,6 +246,7 @@ fn bounded(tokens: u64, tells_usage: bool) -> StreamTap {
         functions: false,
         bound: Some(bound),
         member: Some(("ragmux", "{}".to_owned())),
+        echo: None,
     };
     StreamTap::new(rules, None)
 }

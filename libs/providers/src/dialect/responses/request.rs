@@ -1,0 +1,361 @@
+//! A client's Responses request, read without copying it.
+//!
+//! Nothing is kept here from one call to the next, so what refers to an earlier answer, or has the provider run
+//! something in the background, is refused by its name.
+
+use std::borrow::Cow;
+
+use serde_json::value::RawValue;
+
+use crate::dialect::openai::{RequestError, read_known, strict, text_at};
+use crate::json::{Members, elements, text_of};
+
+/// What is read of an item or a part takes some hundred bytes, whatever its size is in the body.
+const MAX_ITEMS: usize = 65_536;
+/// The members that are read, or that change what a call costs.
+const KNOWN: [&str; 22] = [
+    "model",
+    "input",
+    "instructions",
+    "stream",
+    "max_output_tokens",
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "text",
+    "reasoning",
+    "user",
+    "safety_identifier",
+    "metadata",
+    "include",
+    "store",
+    "truncation",
+    "service_tier",
+    "previous_response_id",
+    "conversation",
+    "background",
+    "prompt",
+    "ragmux",
+];
+/// The members of items and parts that are read.
+const KNOWN_IN_ITEMS: [&str; 19] = [
+    "type",
+    "role",
+    "content",
+    "text",
+    "refusal",
+    "image_url",
+    "detail",
+    "file_data",
+    "file_id",
+    "file_url",
+    "filename",
+    "id",
+    "call_id",
+    "name",
+    "arguments",
+    "input",
+    "output",
+    "summary",
+    "encrypted_content",
+];
+/// The members of tools that are read.
+const KNOWN_IN_TOOLS: [&str; 6] = ["type", "name", "description", "parameters", "strict", "format"];
+/// What needs a memory that is not there, and how a request has to be without it.
+const REMEMBERED: [(&str, &str); 3] = [
+    ("previous_response_id", "absent: no answers are kept here; send the whole conversation as input"),
+    ("conversation", "absent: no conversations are kept here; send the whole of it as input"),
+    ("prompt", "absent: no prompts are kept here; send its text as instructions or input"),
+];
+
+const CONTENT: &str = "a string or an array of parts";
+const KIND: &str = "a string such as input_text or input_image";
+const ITEM_KIND: &str = "a string such as message or function_call_output";
+
+/// What an item says.
+#[derive(Clone, Debug)]
+pub(super) enum Said<'a> {
+    Nothing,
+    Text(Cow<'a, str>),
+    Parts(Vec<Part<'a>>),
+}
+
+/// A part of what is said.
+#[derive(Clone, Debug)]
+pub(super) struct Part<'a> {
+    pub(super) kind: Cow<'a, str>,
+    /// Of a text, a refusal or a summary.
+    pub(super) text: Option<Cow<'a, str>>,
+    pub(super) members: Members<'a>,
+}
+
+impl<'a> Said<'a> {
+    pub(super) fn parts(&self) -> &[Part<'a>] {
+        match self {
+            Self::Parts(parts) => parts,
+            Self::Nothing | Self::Text(_) => &[],
+        }
+    }
+
+    /// Its text, parts joined by a line end.
+    pub(super) fn text(&self) -> Cow<'_, str> {
+        match self {
+            Self::Nothing => Cow::Borrowed(""),
+            Self::Text(text) => Cow::Borrowed(text),
+            Self::Parts(parts) => {
+                let texts: Vec<&str> = parts.iter().filter_map(|part| part.text.as_deref()).collect();
+                Cow::Owned(texts.join("\n"))
+            }
+        }
+    }
+}
+
+/// What an item of the input is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Message,
+    /// A call of a function or of a tool with free input.
+    Call,
+    Output,
+    Reasoning,
+    /// Not read here; a provider of the same dialect may know it.
+    Other,
+}
+
+/// One item of the input.
+#[derive(Clone, Debug)]
+pub(super) struct Item<'a> {
+    pub(super) kind: Kind,
+    /// The type as sent; `message` where it is left out.
+    pub(super) name: Cow<'a, str>,
+    /// Of a message; empty for others.
+    pub(super) role: Cow<'a, str>,
+    /// The content of a message, the output of a tool, the summary of a thought.
+    pub(super) said: Said<'a>,
+    pub(super) raw_said: Option<&'a RawValue>,
+    pub(super) members: Members<'a>,
+}
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub(super) enum Input<'a> {
+    Text(Cow<'a, str>),
+    Items(Vec<Item<'a>>),
+}
+
+/// A client's Responses request. Everything it does not name is kept in the body it borrows from.
+#[derive(Clone, Debug)]
+pub struct ResponsesRequest<'a> {
+    /// The model name asked for; empty when none is given.
+    pub model: Cow<'a, str>,
+    /// The most tokens of the answer, reasoning included; `None` when nothing bounds it.
+    pub max_output_tokens: Option<u64>,
+    /// Whether the answer is to be streamed.
+    pub stream: bool,
+    /// `safety_identifier`, else `user`.
+    pub user: Option<Cow<'a, str>>,
+    /// `metadata` as sent.
+    pub metadata: Option<&'a RawValue>,
+    /// Whether the passages used are to be returned (`ragmux.include_context`).
+    pub include_context: bool,
+    pub(super) instructions: Option<Cow<'a, str>>,
+    pub(super) input: Input<'a>,
+    pub(super) tools: Vec<Members<'a>>,
+    /// Whether the client asks for the answer to be kept.
+    pub(super) wants_store: bool,
+    pub(super) text: &'a str,
+    pub(super) members: Members<'a>,
+}
+
+impl<'a> ResponsesRequest<'a> {
+    /// Reads a request body.
+    ///
+    /// # Errors
+    /// See [`RequestError`]; all of them are the client's to mend.
+    pub fn parse(body: &'a [u8]) -> Result<Self, RequestError> {
+        let (text, members) = read_known(body, &KNOWN)?;
+        for (name, must) in REMEMBERED {
+            if members.present(name).is_some() {
+                return Err(invalid(name, must));
+            }
+        }
+        if flag(&members, "background")? == Some(true) {
+            return Err(invalid("background", "false: answers are given while the client waits"));
+        }
+        let ragmux = members.present("ragmux").and_then(|value| Members::parse(value.get()).ok());
+        let ragmux = ragmux.map(|ragmux| strict("ragmux", ragmux, &["include_context"])).transpose()?;
+        let optional =
+            |name: &'static str| members.present(name).map(|value| text_at(value, || name.to_owned(), "a string"));
+        let mut room = MAX_ITEMS;
+        Ok(Self {
+            model: optional("model").transpose()?.unwrap_or_default(),
+            max_output_tokens: match members.present("max_output_tokens").map(|value| value.get().parse::<u64>()) {
+                None => None,
+                Some(Ok(tokens)) if tokens > 0 => Some(tokens),
+                Some(_) => return Err(invalid("max_output_tokens", "a whole number, one or more")),
+            },
+            stream: flag(&members, "stream")?.unwrap_or(false),
+            user: ["safety_identifier", "user"].iter().find_map(|name| members.present(name).and_then(text_of)),
+            metadata: members.present("metadata"),
+            include_context: ragmux
+                .is_some_and(|ragmux| ragmux.get("include_context").is_some_and(|value| value.get() == "true")),
+            instructions: optional("instructions").transpose()?,
+            input: input(&members, &mut room)?,
+            tools: tools(&members, &mut room)?,
+            wants_store: flag(&members, "store")?.unwrap_or(false),
+            text,
+            members,
+        })
+    }
+
+    /// The text of the last message of the user's.
+    #[must_use]
+    pub fn last_user_text(&self) -> Option<Cow<'_, str>> {
+        match &self.input {
+            Input::Text(text) => Some(Cow::Borrowed(text)),
+            Input::Items(items) => items.iter().rev().find(|item| item.is_user()).map(|item| item.said.text()),
+        }
+    }
+
+    /// Whether the conversation ends with a tool's result.
+    #[must_use]
+    pub fn ends_with_tool_result(&self) -> bool {
+        self.items().last().is_some_and(|item| item.kind == Kind::Output)
+    }
+
+    pub(super) fn items(&self) -> &[Item<'a>] {
+        match &self.input {
+            Input::Items(items) => items,
+            Input::Text(_) => &[],
+        }
+    }
+}
+
+impl Item<'_> {
+    pub(super) fn is_user(&self) -> bool {
+        self.kind == Kind::Message && self.role == "user"
+    }
+}
+
+pub(super) fn invalid(field: impl Into<String>, must: &'static str) -> RequestError {
+    RequestError::Invalid { field: field.into(), must }
+}
+
+/// A member that must be an object.
+pub(super) fn object<'a>(path: &str, value: &'a RawValue, known: &[&'static str]) -> Result<Members<'a>, RequestError> {
+    strict(path, Members::parse(value.get()).map_err(|_| invalid(path, "an object"))?, known)
+}
+
+pub(super) fn flag(members: &Members<'_>, name: &'static str) -> Result<Option<bool>, RequestError> {
+    match members.present(name).map(RawValue::get) {
+        None => Ok(None),
+        Some("false") => Ok(Some(false)),
+        Some("true") => Ok(Some(true)),
+        Some(_) => Err(invalid(name, "true or false")),
+    }
+}
+
+/// Takes room for so many items more.
+fn take(room: &mut usize, items: usize) -> Result<(), RequestError> {
+    *room = room.checked_sub(items).ok_or_else(|| invalid("input", "at most 65536 items and parts"))?;
+    Ok(())
+}
+
+fn input<'a>(members: &Members<'a>, room: &mut usize) -> Result<Input<'a>, RequestError> {
+    const MUST: &str = "a string or an array of items";
+    let value = members.present("input").ok_or(RequestError::Missing("input"))?;
+    if value.get().starts_with('"') {
+        return text_at(value, || "input".to_owned(), MUST).map(Input::Text);
+    }
+    let list = elements(value.get()).map_err(|_| invalid("input", MUST))?;
+    if list.is_empty() {
+        return Err(RequestError::Missing("input"));
+    }
+    take(room, list.len())?;
+    let items = list.into_iter().enumerate().map(|(at, raw)| item(&format!("input[{at}]"), raw, room));
+    items.collect::<Result<_, _>>().map(Input::Items)
+}
+
+fn item<'a>(path: &str, raw: &'a RawValue, room: &mut usize) -> Result<Item<'a>, RequestError> {
+    let members = object(path, raw, &KNOWN_IN_ITEMS)?;
+    let kind_field = || format!("{path}.type");
+    let role = members.present("role").and_then(text_of);
+    let name = match members.present("type") {
+        Some(kind) => text_at(kind, kind_field, ITEM_KIND)?,
+        None if role.is_some() => Cow::Borrowed("message"),
+        None => return Err(invalid(kind_field(), ITEM_KIND)),
+    };
+    let (kind, field) = match &*name {
+        "message" => (Kind::Message, "content"),
+        "function_call" | "custom_tool_call" => (Kind::Call, ""),
+        "function_call_output" | "custom_tool_call_output" => (Kind::Output, "output"),
+        // Some models tell their thoughts themselves and not only a summary of them.
+        "reasoning" if members.present("summary").is_none_or(|summary| summary.get() == "[]") => {
+            (Kind::Reasoning, "content")
+        }
+        "reasoning" => (Kind::Reasoning, "summary"),
+        "item_reference" => {
+            return Err(invalid(kind_field(), "another than item_reference: no items are kept here; send the item"));
+        }
+        _ => (Kind::Other, ""),
+    };
+    let role = match role.filter(|_| kind == Kind::Message) {
+        Some(role) if matches!(&*role, "user" | "assistant" | "system" | "developer") => role,
+        _ if kind != Kind::Message => Cow::Borrowed(""),
+        _ => return Err(invalid(format!("{path}.role"), "user, assistant, system or developer")),
+    };
+    let raw_said = members.present(field);
+    let said = said(&format!("{path}.{field}"), raw_said, room)?;
+    if kind == Kind::Message && raw_said.is_none() {
+        return Err(invalid(format!("{path}.content"), CONTENT));
+    }
+    Ok(Item { kind, name, role, said, raw_said, members })
+}
+
+fn said<'a>(path: &str, value: Option<&'a RawValue>, room: &mut usize) -> Result<Said<'a>, RequestError> {
+    let Some(value) = value else { return Ok(Said::Nothing) };
+    if value.get().starts_with('"') {
+        return text_at(value, || path.to_owned(), CONTENT).map(Said::Text);
+    }
+    let list = elements(value.get()).map_err(|_| invalid(path, CONTENT))?;
+    take(room, list.len())?;
+    let parts = list.into_iter().enumerate().map(|(at, raw)| part(&format!("{path}[{at}]"), raw));
+    parts.collect::<Result<_, _>>().map(Said::Parts)
+}
+
+fn part<'a>(path: &str, raw: &'a RawValue) -> Result<Part<'a>, RequestError> {
+    let members = object(path, raw, &KNOWN_IN_ITEMS)?;
+    let kind = match members.present("type") {
+        Some(kind) => text_at(kind, || format!("{path}.type"), KIND)?,
+        None => return Err(invalid(format!("{path}.type"), KIND)),
+    };
+    let field = match &*kind {
+        "input_text" | "output_text" | "summary_text" | "reasoning_text" => "text",
+        "refusal" => "refusal",
+        _ => return Ok(Part { kind, text: None, members }),
+    };
+    let full = || format!("{path}.{field}");
+    let text = members.present(field).ok_or_else(|| invalid(full(), "a string"))?;
+    let text = Some(text_at(text, full, "a string")?);
+    Ok(Part { kind, text, members })
+}
+
+/// Tools that the client runs itself; the provider's own need what is not here, and have prices of their own.
+fn tools<'a>(members: &Members<'a>, room: &mut usize) -> Result<Vec<Members<'a>>, RequestError> {
+    let Some(value) = members.present("tools") else { return Ok(Vec::new()) };
+    let list = elements(value.get()).map_err(|_| invalid("tools", "an array"))?;
+    take(room, list.len())?;
+    let read = |(at, raw): (usize, &'a RawValue)| {
+        let path = format!("tools[{at}]");
+        let tool = object(&path, raw, &KNOWN_IN_TOOLS)?;
+        match tool.present("type").and_then(text_of).as_deref() {
+            Some("function" | "custom") => Ok(tool),
+            _ => Err(invalid(format!("{path}.type"), "function or custom: no tools are run here but the client's")),
+        }
+    };
+    list.into_iter().enumerate().map(read).collect()
+}
+
+#[cfg(test)]
+#[path = "request_tests.rs"]
+mod tests;
