@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Options,
     answer::Answer,
-    chat::{self, messages},
+    chat::{self, messages, responses},
     embed,
     error::{ApiError, error_body},
     models,
@@ -178,6 +178,7 @@ fn route(
     let answer = match (method.as_str(), path) {
         ("POST", "/v1/chat/completions") => body.and_then(|body| chat::answer(&body, id, behaviour, options)),
         ("POST", "/v1/messages") => body.and_then(|body| messages::answer(&body, id, behaviour, options)),
+        ("POST", "/v1/responses") => body.and_then(|body| responses::answer(&body, id, behaviour, options)),
         ("POST", "/v1/messages/count_tokens") => body.and_then(|body| messages::count(&body)),
         ("POST", "/v1/embeddings") => body.and_then(|body| embed::answer(&body, behaviour, options)),
         ("GET", "/v1/models") => Ok(models::list()),

@@ -4,6 +4,7 @@ pub(crate) mod messages;
 mod passages;
 mod quote;
 mod request;
+pub(crate) mod responses;
 mod wire;
 
 use serde_json::Value;

@@ -60,7 +60,7 @@ pub struct Behaviour {
     pub usage: ReportUsage,
     /// The usage that is reported, in place of what was counted.
     pub figures: Option<Figures>,
-    /// A stream ends without `[DONE]`, or without `message_stop`.
+    /// A stream ends without `[DONE]`, `message_stop` or `response.completed`.
     pub omit_done: bool,
     /// Each [`STAMP`] of the body is replaced by `@` and the nanoseconds since 1970, in 19 digits, at which its piece was
     /// handed to the connection. A stamp that is cut in two by [`split_bytes`](Self::split_bytes) stays as it is.
