@@ -80,6 +80,8 @@ pub(crate) enum EdgeError {
     NoStore,
     #[error("there is no such call of this project and key")]
     NoSuchCall,
+    #[error("there is no such response: none are kept here; send the whole conversation as input of the next")]
+    NoResponses,
     #[error("the document store cannot be searched")]
     Search(#[source] RetrievalError),
     #[error("a limit is reached")]

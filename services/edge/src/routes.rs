@@ -5,5 +5,6 @@ pub(crate) mod embeddings;
 pub(crate) mod messages;
 pub(crate) mod models;
 pub(crate) mod request_id;
+pub(crate) mod responses;
 pub(crate) mod retrieve;
 pub(crate) mod usage;

@@ -130,6 +130,7 @@ impl EdgeError {
                 Face::new(S::BAD_REQUEST, INVALID_REQUEST, "unpriced_feature", self).about(Some(path))
             }
             Self::NoStore => Face::new(S::NOT_FOUND, INVALID_REQUEST, "store_not_found", self),
+            Self::NoResponses => Face::new(S::NOT_FOUND, INVALID_REQUEST, "response_not_found", self),
             Self::NoSuchCall => Face::new(S::NOT_FOUND, INVALID_REQUEST, "call_not_found", self),
             Self::Search(_) => Face::new(S::SERVICE_UNAVAILABLE, SERVER, "search_failed", self).retry(Some(SOON)),
             Self::Denied(denial) => denied(denial),
