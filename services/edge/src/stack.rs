@@ -6,7 +6,7 @@ use axum::Router;
 use axum::extract::Request;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::Response;
-use axum::routing::{MethodRouter, any, get, post};
+use axum::routing::{MethodRouter, get, post};
 use domain::Scope;
 use runtime::Health;
 use tower::{ServiceBuilder, ServiceExt};
@@ -66,7 +66,10 @@ pub(crate) fn api(edge: &Shared) -> Router {
         .route("/v1/v1/messages", scoped(Scope::Chat, post(messages::create)))
         .route("/v1/v1/messages/count_tokens", scoped(Scope::Chat, post(messages::count_tokens)))
         .route("/v1/responses", scoped(Scope::Chat, post(responses::create)))
-        .route("/v1/responses/{*id}", scoped(Scope::Chat, any(responses::get)))
+        .route(
+            "/v1/responses/{*id}",
+            scoped(Scope::Chat, get(responses::get).post(responses::get).delete(responses::get)),
+        )
         .route("/v1/embeddings", scoped(Scope::Embeddings, post(embeddings::create)))
         .route("/v1/retrieve", scoped(Scope::Retrieve, post(retrieve::create)))
         .route("/v1/models", scoped(Scope::Models, get(models::list)))
