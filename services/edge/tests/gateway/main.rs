@@ -22,6 +22,7 @@ mod messages;
 mod models;
 mod pace;
 mod passages;
+mod responses;
 mod settings;
 mod strangers;
 mod stream;
