@@ -17,6 +17,7 @@ const FORECAST: &str = r#"{"city": "Oslo", "degrees": -3}"#;
 enum Api {
     Chat,
     Messages,
+    Responses,
 }
 
 impl Api {
@@ -24,12 +25,13 @@ impl Api {
         match self {
             Self::Chat => "/v1/chat/completions",
             Self::Messages => "/v1/messages",
+            Self::Responses => "/v1/responses",
         }
     }
 
     fn call_id(self) -> &'static str {
         match self {
-            Self::Chat => "call_7",
+            Self::Chat | Self::Responses => "call_7",
             Self::Messages => "toolu_7",
         }
     }
@@ -50,6 +52,14 @@ impl Api {
                 "stop_reason": "tool_use", "stop_sequence": null,
                 "usage": { "input_tokens": 20, "output_tokens": 9 },
             }),
+            Self::Responses => json!({
+                "id": "resp_7", "object": "response", "created_at": 1_700_000_000, "status": "completed",
+                "model": "demo-chat", "parallel_tool_calls": true, "tool_choice": "auto", "tools": [],
+                "output": [{ "type": "function_call", "id": "fc_7", "call_id": "call_7", "name": "weather",
+                    "arguments": "{\"city\": \"Oslo\"}", "status": "completed" }],
+                "usage": { "input_tokens": 20, "input_tokens_details": { "cached_tokens": 0 }, "output_tokens": 9,
+                    "output_tokens_details": { "reasoning_tokens": 0 }, "total_tokens": 29 },
+            }),
         };
         raw("application/json", body.to_string())
     }
@@ -57,6 +67,7 @@ impl Api {
     /// The same as a stream, the arguments in pieces.
     fn streamed_call(self) -> Behaviour {
         let body = match self {
+            Self::Responses => unreachable!("no program streams a call from there"),
             Self::Chat => {
                 let chunk = |delta: Value, finish: Value| {
                     let chunk = json!({
@@ -125,7 +136,8 @@ fn limits() -> Behaviour {
     Behaviour { error: Some(error), ..Behaviour::default() }
 }
 
-/// An edge with a project whose routes `chat` and `claude` lead to an OpenAI-shaped provider and to Anthropic.
+/// An edge with a project whose routes `chat`, `claude` and `native` lead to an OpenAI-shaped provider, to Anthropic, and to
+/// OpenAI, which has the Responses API.
 struct World {
     stack: Stack,
     project: Project,
@@ -144,7 +156,10 @@ impl World {
         let embed = json!({ "name": "embed", "provider_type": "custom_openai", "base_url": base_url,
             "model_name": "demo-embed" });
         let embed = admin.send(Method::POST, "/models", Some(embed)).await?["id"].clone();
-        for (name, connection) in [("claude", claude), ("embed", embed)] {
+        let native = json!({ "name": "native", "provider_type": "openai", "base_url": base_url,
+            "model_name": "demo-chat", "api_key": "sk-test" });
+        let native = admin.send(Method::POST, "/models", Some(native)).await?["id"].clone();
+        for (name, connection) in [("claude", claude), ("embed", embed), ("native", native)] {
             let route = json!({ "name": name, "groups": [[{ "connection_id": connection }]] });
             admin.send(Method::POST, &format!("/projects/{}/routes", project.id), Some(route)).await?;
         }
@@ -267,6 +282,50 @@ async fn the_openai_sdk_for_node_chats_with_any_provider() -> anyhow::Result<()>
         assert_eq!(said["vectors"].as_array().map(Vec::len), Some(2));
         assert_eq!(said["failing"]["name"], "RateLimitError");
     }
+    world.finish().await
+}
+
+#[tokio::test]
+async fn the_openai_sdks_use_the_responses_api_with_any_provider() -> anyhow::Result<()> {
+    let world = World::start().await?;
+    for (api, model) in [(Api::Chat, "chat"), (Api::Messages, "claude"), (Api::Responses, "native")] {
+        world.script(api, vec![says(SAID), says(SAID), api.call(), says(AFTER), says(FORECAST)]);
+        let Some(said) = world.run(Program::Sdk("openai_responses.py"), &[], model).await? else { return Ok(()) };
+        assert_eq!(
+            said["whole"],
+            json!({ "text": SAID, "status": "completed", "model": model, "total": 26 }),
+            "{api:?}"
+        );
+        assert_eq!(
+            said["streamed"],
+            json!({ "first": "response.created", "last": "response.completed", "numbered": true, "text": SAID,
+                "final": SAID, "total": 26 }),
+            "{api:?}"
+        );
+        assert_eq!(
+            said["tools"],
+            json!({ "id": api.call_id(), "name": "weather", "city": "Oslo", "text": AFTER }),
+            "{api:?}"
+        );
+        assert_eq!(said["structured"], json!({ "city": "Oslo", "degrees": -3 }), "{api:?}");
+        assert_eq!(said["stateful"], "previous_response_id");
+    }
+    world.script(
+        Api::Chat,
+        vec![
+            says(SAID),
+            says(SAID),
+            Api::Chat.call(),
+            says(AFTER),
+            Api::Chat.streamed_call(),
+            says(FORECAST),
+            limits(),
+            says(SAID),
+            says(SAID),
+        ],
+    );
+    let said = world.run(Program::Node("openai_sdk.mjs"), &["responses"], "chat").await?.unwrap_or_default();
+    assert_eq!(said["responses"], json!({ "text": SAID, "streamed": SAID }));
     world.finish().await
 }
 
