@@ -149,6 +149,80 @@ pub(crate) fn text_of(value: &RawValue) -> Option<Cow<'_, str>> {
     serde_json::from_str::<String>(quoted).ok().map(Cow::Owned)
 }
 
+/// The text of a value that is a string, as models and their servers write it. Half of a surrogate pair, which JSON can
+/// spell and no text can hold (RFC 8259, section 8.2), becomes U+FFFD.
+pub(crate) fn said_in(value: &RawValue) -> Option<Cow<'_, str>> {
+    text_of(value).or_else(|| mended(value.get()).map(Cow::Owned))
+}
+
+fn mended(quoted: &str) -> Option<String> {
+    let mut out = String::with_capacity(quoted.len());
+    let mut rest = quoted;
+    while let Some((before, escape)) = rest.find('\\').and_then(|at| rest.split_at_checked(at)) {
+        let low = || escape.get(ESCAPE..).and_then(escaped);
+        let (is_text, length) = match escaped(escape) {
+            Some(0xd800..=0xdbff) if matches!(low(), Some(0xdc00..=0xdfff)) => (true, 2 * ESCAPE),
+            Some(0xd800..=0xdfff) => (false, ESCAPE),
+            Some(_) => (true, ESCAPE),
+            None => (true, 2),
+        };
+        let (escape, after) = escape.split_at_checked(length)?;
+        out.push_str(before);
+        out.push_str(if is_text { escape } else { "\u{fffd}" });
+        rest = after;
+    }
+    out.push_str(rest);
+    serde_json::from_str(&out).ok()
+}
+
+/// The length of `\uXXXX`.
+const ESCAPE: usize = 6;
+
+/// The unit of UTF-16 that a text begins with as an escape.
+fn escaped(text: &str) -> Option<u16> {
+    u16::from_str_radix(text.strip_prefix("\\u")?.get(..4)?, 16).ok()
+}
+
+/// Texts that come in pieces, between two of which a surrogate pair may be split.
+#[derive(Debug, Default)]
+pub(crate) struct Pieces {
+    /// The first half of a pair, as an escape.
+    half: Option<String>,
+}
+
+impl Pieces {
+    /// The text of the next piece, like [`said_in`], without a half that may become whole with the next.
+    pub(crate) fn said_in<'a>(&mut self, value: &'a RawValue) -> Option<Cow<'a, str>> {
+        let inner = value.get().strip_prefix('"')?.strip_suffix('"')?;
+        let (body, half) = without_half(inner);
+        if (self.half.is_none() && half.is_none()) || inner.is_empty() {
+            return said_in(value);
+        }
+        let before = std::mem::replace(&mut self.half, half.map(str::to_owned)).unwrap_or_default();
+        mended(&format!("\"{before}{body}\"")).map(Cow::Owned)
+    }
+
+    /// What is left of a half whose other half has not come.
+    pub(crate) fn rest(&mut self) -> Option<&'static str> {
+        self.half.take().map(|_| "\u{fffd}")
+    }
+}
+
+/// A string's inside, and the first half of a surrogate pair at its end.
+fn without_half(inner: &str) -> (&str, Option<&str>) {
+    let split = inner.len().checked_sub(ESCAPE).and_then(|at| inner.split_at_checked(at));
+    match split {
+        // A backslash before it could make it a text that only looks like one.
+        Some((body, half))
+            if matches!(escaped(half), Some(0xd800..=0xdbff))
+                && body.bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 0 =>
+        {
+            (body, Some(half))
+        }
+        _ => (inner, None),
+    }
+}
+
 /// A string as a JSON literal, quotes included.
 pub(crate) fn literal(text: &str) -> String {
     serde_json::Value::from(text).to_string()
@@ -337,5 +411,39 @@ mod tests {
         assert_eq!(text_of(members.get("a").unwrap()).unwrap(), "x\né😀");
         assert_eq!(text_of(members.get("b").unwrap()).unwrap(), "plain");
         assert_eq!(text_of(members.get("c").unwrap()), None);
+    }
+
+    fn raw(text: &str) -> Box<RawValue> {
+        RawValue::from_string(text.to_owned()).unwrap()
+    }
+
+    #[test]
+    fn half_a_pair_is_a_mark_of_its_own() {
+        for (text, said) in [
+            (r#""a\ud83d""#, "a\u{fffd}"),
+            (r#""\ude00\n\ud83db\ud83d\ud83d\ude00""#, "\u{fffd}\n\u{fffd}b\u{fffd}😀"),
+            (r#""\\ud83d \uD83D\"""#, "\\ud83d \u{fffd}\""),
+            (r#""ü\ud83d""#, "ü\u{fffd}"),
+            (r#""plain""#, "plain"),
+        ] {
+            assert_eq!(said_in(&raw(text)).unwrap(), said, "{text}");
+        }
+        assert_eq!(said_in(&raw("1")), None);
+        assert_eq!(text_of(&raw(r#""\ud83d""#)), None);
+    }
+
+    #[test]
+    fn a_pair_that_is_split_between_pieces_is_one() {
+        let told = |texts: &[&str]| {
+            let mut pieces = Pieces::default();
+            let mut told: Vec<String> =
+                texts.iter().map(|text| pieces.said_in(&raw(text)).unwrap().into_owned()).collect();
+            told.extend(pieces.rest().map(str::to_owned));
+            told
+        };
+        assert_eq!(told(&[r#""a\ud83d""#, r#""""#, r#""\ude00b""#]), ["a", "", "😀b"]);
+        assert_eq!(told(&[r#""a\ud83d""#, r#""b""#]), ["a", "\u{fffd}b"]);
+        assert_eq!(told(&[r#""\ud83d""#, r#""\ud83d""#]), ["", "\u{fffd}", "\u{fffd}"]);
+        assert_eq!(told(&[r#""a\\ud83d""#, r#""\ude00""#]), ["a\\ud83d", "\u{fffd}"]);
     }
 }

@@ -105,6 +105,11 @@ pub(crate) trait Writer: fmt::Debug + Send {
     /// Appends what the client gets for an event: whole events of its dialect, or nothing yet.
     fn write(&mut self, event: &Event<'_>, out: &mut BytesMut);
 
+    /// Whether it holds more than it should of what the client cannot be told yet.
+    fn is_overfull(&self) -> bool {
+        false
+    }
+
     /// Appends the end of a whole answer. `member` is one of ours, name and JSON, that the client asked for.
     fn end(&mut self, member: Option<(&str, &str)>, out: &mut BytesMut);
 

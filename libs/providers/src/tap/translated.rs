@@ -97,6 +97,9 @@ impl Translated {
                 return Ok(());
             }
             self.writer.write(event, out);
+            if self.writer.is_overfull() {
+                return Err(UpstreamError::TooLarge { limit_bytes: MAX_EVENT_BYTES as u64 });
+            }
         }
         if self.reader.is_over() {
             self.end(out);

@@ -11,7 +11,7 @@ use super::error::in_stream;
 use super::usage::Reported;
 use crate::error::UpstreamError;
 use crate::hub::{Event, Finish, Reader, Whole};
-use crate::json::{Members, elements, object, text_of};
+use crate::json::{Members, elements, object, said_in, text_of};
 use crate::usage::Usage;
 
 /// A call whose block is open.
@@ -67,7 +67,7 @@ impl MessageReader {
 
     fn block_start<'a>(&mut self, event: &Members<'a>, events: &mut Vec<Event<'a>>) {
         let Some(block) = object_of(event, "content_block") else { return };
-        let text = |name| block.present(name).and_then(text_of).filter(|text: &Cow<'_, str>| !text.is_empty());
+        let text = |name| block.present(name).and_then(said_in).filter(|text: &Cow<'_, str>| !text.is_empty());
         match block.present("type").and_then(text_of).as_deref() {
             Some("text") => events.extend(text("text").map(Event::Text)),
             Some("thinking") => {
@@ -94,7 +94,7 @@ impl MessageReader {
 
     fn block_delta<'a>(&mut self, event: &Members<'a>, events: &mut Vec<Event<'a>>) {
         let Some(delta) = object_of(event, "delta") else { return };
-        let text = |name| delta.present(name).and_then(text_of).filter(|text: &Cow<'_, str>| !text.is_empty());
+        let text = |name| delta.present(name).and_then(said_in).filter(|text: &Cow<'_, str>| !text.is_empty());
         match delta.present("type").and_then(text_of).as_deref() {
             Some("text_delta") => events.extend(text("text").map(Event::Text)),
             Some("thinking_delta") => events.extend(text("thinking").map(Event::Reasoning)),
@@ -203,7 +203,7 @@ pub(crate) fn read_whole(body: &Bytes, credential: Option<&str>) -> Result<Whole
 }
 
 fn whole_block<'a>(block: &Members<'a>, calls: &mut u64, events: &mut Vec<Event<'a>>) {
-    let text = |name| block.present(name).and_then(text_of).filter(|text: &Cow<'_, str>| !text.is_empty());
+    let text = |name| block.present(name).and_then(said_in).filter(|text: &Cow<'_, str>| !text.is_empty());
     match text("type").as_deref() {
         Some("text") => events.extend(text("text").map(Event::Text)),
         Some("thinking") => {

@@ -1,7 +1,8 @@
 //! Answers of other dialects as messages.
 //!
 //! Blocks come one after the other, each closed before the next begins, which is what clients of this API are used to.
-//! Where a provider tells several calls side by side, those behind the first wait until its input is whole.
+//! Where a provider tells something else before the input of a call is whole, that waits until it is: a closed block takes
+//! no more.
 
 use std::collections::VecDeque;
 
@@ -12,7 +13,8 @@ use serde_json::{Value, json};
 use super::error::failure;
 use super::usage::told;
 use crate::hub::{Event, Finish, Part, Told, Whole, Writer, input_object};
-use crate::json::{Members, literal};
+use crate::json::literal;
+use crate::sse::MAX_EVENT_BYTES;
 use crate::usage::Usage;
 
 /// The block that is open.
@@ -23,7 +25,10 @@ enum Open {
         /// All of it: clients take a second piece for the whole.
         signature: String,
     },
-    Call(Call),
+    Call {
+        index: u64,
+        input: Input,
+    },
 }
 
 /// A call of a tool.
@@ -33,9 +38,48 @@ struct Call {
     index: u64,
     id: String,
     name: String,
+    /// What has come of its arguments while it waits.
     arguments: String,
     /// The provider's mark on the thought that led to the call.
     signature: Option<String>,
+}
+
+/// How far the input of a call has come, told by its brackets.
+#[derive(Debug, Default)]
+struct Input {
+    depth: u64,
+    in_string: bool,
+    is_escaped: bool,
+    is_whole: bool,
+}
+
+impl Input {
+    fn take(&mut self, json: &str) {
+        for byte in json.bytes() {
+            match byte {
+                _ if self.is_escaped => self.is_escaped = false,
+                b'\\' if self.in_string => self.is_escaped = true,
+                b'"' => self.in_string = !self.in_string,
+                _ if self.in_string => {}
+                b'{' | b'[' => self.depth += 1,
+                b'}' | b']' => {
+                    self.depth = self.depth.saturating_sub(1);
+                    self.is_whole |= self.depth == 0;
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// What waits for the open call.
+#[derive(Debug)]
+enum Held {
+    Text(String),
+    Thought(String),
+    Signature(String),
+    Redacted(String),
+    Call(Call),
 }
 
 /// Writes one answer.
@@ -46,8 +90,10 @@ pub(crate) struct MessageWriter {
     /// The index of the next block.
     next: u64,
     open: Option<Open>,
-    /// Calls that began while another one was open.
-    waiting: VecDeque<Call>,
+    /// What came while a call was open whose input is not whole.
+    held: VecDeque<Held>,
+    /// Memory that was needed for all that has been held since nothing was.
+    held_bytes: usize,
     ending: Ending,
     usage: Option<Usage>,
 }
@@ -83,7 +129,8 @@ impl MessageWriter {
             started: false,
             next: 0,
             open: None,
-            waiting: VecDeque::new(),
+            held: VecDeque::new(),
+            held_bytes: 0,
             ending: Ending::default(),
             usage: None,
         }
@@ -129,14 +176,71 @@ impl MessageWriter {
 
     /// Closes what is open and tells all that waits for it.
     fn close_all(&mut self, out: &mut BytesMut) {
+        while let Some(held) = self.held.pop_front() {
+            self.tell(held, out);
+        }
+        self.held_bytes = 0;
         self.close(out);
-        while let Some(call) = self.waiting.pop_front() {
-            self.open_call(call, out);
-            self.close(out);
+    }
+
+    /// Whether a call is open whose input is not whole.
+    fn is_waiting(&self) -> bool {
+        matches!(&self.open, Some(Open::Call { input, .. }) if !input.is_whole)
+    }
+
+    fn hold(&mut self, held: Held) {
+        /// What is held takes memory beside its text.
+        const EACH: usize = size_of::<Held>();
+        let text = match (&held, self.held.back_mut()) {
+            (Held::Text(text), Some(Held::Text(last)))
+            | (Held::Thought(text), Some(Held::Thought(last)))
+            | (Held::Signature(text), Some(Held::Signature(last))) => {
+                last.push_str(text);
+                self.held_bytes += text.len();
+                return;
+            }
+            (Held::Text(text) | Held::Thought(text) | Held::Signature(text) | Held::Redacted(text), _) => text.len(),
+            (Held::Call(call), _) => call.id.len() + call.name.len() + call.signature.as_ref().map_or(0, String::len),
+        };
+        self.held_bytes += EACH + text;
+        self.held.push_back(held);
+    }
+
+    /// Tells what waited, as if it came now.
+    fn tell(&mut self, held: Held, out: &mut BytesMut) {
+        match held {
+            Held::Text(text) => self.text(&text, out),
+            Held::Thought(text) => self.think(&text, out),
+            Held::Signature(piece) => self.sign(&piece, out),
+            Held::Redacted(data) => self.redact(&data, out),
+            Held::Call(call) => self.call(call, out),
         }
     }
 
-    fn open_call(&mut self, mut call: Call, out: &mut BytesMut) {
+    /// Goes on with what waits if the open call has all of its input.
+    fn go_on(&mut self, out: &mut BytesMut) {
+        while !self.is_waiting()
+            && let Some(held) = self.held.pop_front()
+        {
+            self.tell(held, out);
+        }
+        if self.held.is_empty() {
+            self.held_bytes = 0;
+        }
+    }
+
+    /// Tells what has come, or holds it.
+    fn take(&mut self, held: Held, out: &mut BytesMut) {
+        if self.is_waiting() { self.hold(held) } else { self.tell(held, out) }
+    }
+
+    fn call(&mut self, mut call: Call, out: &mut BytesMut) {
+        if let Some(Open::Thought { signature }) = &mut self.open
+            && signature.is_empty()
+        {
+            *signature = call.signature.take().unwrap_or_default();
+        }
+        self.close(out);
         if let Some(signature) = call.signature.take() {
             // A call has no place for it here; an empty thought before the call has, and comes back with the next request.
             self.thought(out);
@@ -149,57 +253,35 @@ impl MessageWriter {
             literal(&call.name)
         );
         self.block(&block, out);
-        if !call.arguments.is_empty() {
-            self.delta("input_json_delta", "partial_json", &call.arguments, out);
-        }
-        self.open = Some(Open::Call(call));
+        self.open = Some(Open::Call { index: call.index, input: Input::default() });
+        self.input(&call.arguments, out);
     }
 
-    /// Goes on to the next call if the open one has all of its input.
-    fn next_call(&mut self, out: &mut BytesMut) {
-        while let Some(Open::Call(call)) = &self.open
-            && Members::parse(&call.arguments).is_ok()
-            && let Some(next) = self.waiting.pop_front()
+    /// Tells a piece of the open call's input.
+    fn input(&mut self, json: &str, out: &mut BytesMut) {
+        if let Some(Open::Call { input, .. }) = &mut self.open
+            && !json.is_empty()
         {
-            self.close(out);
-            self.open_call(next, out);
+            input.take(json);
+            self.delta("input_json_delta", "partial_json", json, out);
         }
     }
 
-    fn call(&mut self, mut call: Call, out: &mut BytesMut) {
-        self.ending.calls = true;
-        match &mut self.open {
-            Some(Open::Thought { signature }) if signature.is_empty() => {
-                *signature = call.signature.take().unwrap_or_default();
-                self.close(out);
-                self.open_call(call, out);
-            }
-            Some(Open::Call(_)) => {
-                self.waiting.push_back(call);
-                self.next_call(out);
-            }
-            _ => {
-                self.close(out);
-                self.open_call(call, out);
-            }
-        }
-    }
-
-    fn arguments(&mut self, index: u64, json: &str, out: &mut BytesMut) {
-        if json.is_empty() {
-            return;
-        }
-        if let Some(call) = self.waiting.iter_mut().rev().find(|call| call.index == index) {
+    fn arguments(&mut self, of: u64, json: &str, out: &mut BytesMut) {
+        let held = self.held.iter_mut().rev().find_map(|held| match held {
+            Held::Call(call) if call.index == of => Some(call),
+            _ => None,
+        });
+        if let Some(call) = held {
             call.arguments.push_str(json);
+            self.held_bytes += json.len();
             return;
         }
-        match &mut self.open {
-            Some(Open::Call(call)) if call.index == index => call.arguments.push_str(json),
-            // Of a call that is closed, or never began.
-            _ => return,
+        // Of a call that is closed, or never began, there is nobody to tell.
+        if matches!(&self.open, Some(Open::Call { index, .. }) if *index == of) {
+            self.input(json, out);
+            self.go_on(out);
         }
-        self.delta("input_json_delta", "partial_json", json, out);
-        self.next_call(out);
     }
 
     fn text(&mut self, text: &str, out: &mut BytesMut) {
@@ -207,7 +289,7 @@ impl MessageWriter {
             return;
         }
         if !matches!(self.open, Some(Open::Text)) {
-            self.close_all(out);
+            self.close(out);
             self.block(r#"{"type":"text","text":""}"#, out);
             self.open = Some(Open::Text);
         }
@@ -218,6 +300,33 @@ impl MessageWriter {
         self.block(r#"{"type":"thinking","thinking":"","signature":""}"#, out);
         self.open = Some(Open::Thought { signature: String::new() });
     }
+
+    fn think(&mut self, text: &str, out: &mut BytesMut) {
+        if text.is_empty() {
+            return;
+        }
+        if !matches!(&self.open, Some(Open::Thought { signature }) if signature.is_empty()) {
+            self.close(out);
+            self.thought(out);
+        }
+        self.delta("thinking_delta", "thinking", text, out);
+    }
+
+    fn sign(&mut self, piece: &str, out: &mut BytesMut) {
+        if !matches!(self.open, Some(Open::Thought { .. })) {
+            self.close(out);
+            self.thought(out);
+        }
+        if let Some(Open::Thought { signature }) = &mut self.open {
+            signature.push_str(piece);
+        }
+    }
+
+    fn redact(&mut self, data: &str, out: &mut BytesMut) {
+        self.close(out);
+        self.block(&format!("{{\"type\":\"redacted_thinking\",\"data\":{}}}", literal(data)), out);
+        self.block_end(out);
+    }
 }
 
 impl Writer for MessageWriter {
@@ -225,37 +334,21 @@ impl Writer for MessageWriter {
         self.start(if let Event::Start { id, .. } = event { id.as_deref() } else { None }, out);
         match event {
             Event::Start { .. } => {}
+            Event::Text(text) if self.is_waiting() => self.hold(Held::Text(text.as_ref().to_owned())),
             Event::Text(text) => self.text(text, out),
             Event::Refusal(text) => {
                 self.ending.refused = true;
-                self.text(text, out);
+                self.take(Held::Text(text.as_ref().to_owned()), out);
             }
-            Event::Reasoning(text) if text.is_empty() => {}
-            Event::Reasoning(text) => {
-                if !matches!(&self.open, Some(Open::Thought { signature }) if signature.is_empty()) {
-                    self.close_all(out);
-                    self.thought(out);
-                }
-                self.delta("thinking_delta", "thinking", text, out);
-            }
-            Event::ReasoningSignature(piece) => {
-                if !matches!(self.open, Some(Open::Thought { .. })) {
-                    self.close_all(out);
-                    self.thought(out);
-                }
-                if let Some(Open::Thought { signature }) = &mut self.open {
-                    signature.push_str(piece);
-                }
-            }
-            Event::RedactedReasoning(data) => {
-                self.close_all(out);
-                self.block(&format!("{{\"type\":\"redacted_thinking\",\"data\":{}}}", literal(data)), out);
-                self.block_end(out);
-            }
+            Event::Reasoning(text) if self.is_waiting() => self.hold(Held::Thought(text.as_ref().to_owned())),
+            Event::Reasoning(text) => self.think(text, out),
+            Event::ReasoningSignature(piece) => self.take(Held::Signature(piece.as_ref().to_owned()), out),
+            Event::RedactedReasoning(data) => self.take(Held::Redacted(data.as_ref().to_owned()), out),
             Event::ToolCall { index, id, name, signature } => {
+                self.ending.calls = true;
                 let (id, name) = (id.clone().into_owned(), name.clone().into_owned());
                 let signature = signature.as_deref().map(str::to_owned);
-                self.call(Call { index: *index, id, name, arguments: String::new(), signature }, out);
+                self.take(Held::Call(Call { index: *index, id, name, arguments: String::new(), signature }), out);
             }
             Event::Arguments { index, json } => self.arguments(*index, json, out),
             Event::Usage(usage) => self.usage = Some(*usage),
@@ -264,6 +357,10 @@ impl Writer for MessageWriter {
                 self.ending.finish = Some(finish.clone());
             }
         }
+    }
+
+    fn is_overfull(&self) -> bool {
+        self.held_bytes > MAX_EVENT_BYTES
     }
 
     fn end(&mut self, member: Option<(&str, &str)>, out: &mut BytesMut) {

@@ -147,6 +147,54 @@ fn calls_told_side_by_side_become_one_after_the_other() {
 }
 
 #[test]
+fn what_comes_amid_the_input_of_a_call_waits_for_its_end() {
+    let events = [
+        start(),
+        call(0, "a"),
+        arguments(0, "{\"x\":\"}"),
+        Event::Text("mi".into()),
+        Event::Text("d".into()),
+        Event::Reasoning("think".into()),
+        Event::ReasoningSignature("si".into()),
+        Event::ReasoningSignature("gn".into()),
+        call(1, "b"),
+        Event::RedactedReasoning("data".into()),
+        arguments(1, "{\"y\""),
+        arguments(0, "\\\"\"}"),
+        Event::Text("after".into()),
+        arguments(1, ":[2]}"),
+        Event::Text(" all".into()),
+        Event::Finish(Finish::ToolCalls),
+    ];
+    let told = [
+        made("a", "{\"x\":\"}\\\"\"}"),
+        Part::Text("mid".to_owned()),
+        Part::Reasoning { text: "think".to_owned(), signature: Some("sign".to_owned()) },
+        made("b", "{\"y\":[2]}"),
+        Part::RedactedReasoning("data".to_owned()),
+        Part::Text("after all".to_owned()),
+    ];
+    assert_eq!(checked(&written(&events, None)).parts, told);
+    // Input that never becomes whole hides nothing of the rest.
+    let broken = [start(), call(0, "a"), arguments(0, "{\"x\":"), Event::Text("mid".into()), arguments(0, "1")];
+    assert_eq!(checked(&written(&broken, None)).parts, [made("a", "{\"x\":1"), Part::Text("mid".to_owned())]);
+}
+
+#[test]
+fn no_more_is_held_than_one_event_may_have() {
+    let (mut writer, mut out) = (MessageWriter::new("asked".to_owned()), BytesMut::new());
+    let piece = "x".repeat(MAX_EVENT_BYTES / 8);
+    let mut write = |event| {
+        writer.write(&event, &mut out);
+        writer.is_overfull()
+    };
+    assert!(!write(call(0, "a")) && !write(arguments(0, "{")));
+    assert_eq!((0..9).filter(|_| write(Event::Text(piece.as_str().into()))).count(), 2);
+    // As soon as the call has all of it, there is room again.
+    assert!(!write(arguments(0, "}")));
+}
+
+#[test]
 fn a_call_is_told_as_it_comes() {
     let (mut writer, mut out) = (MessageWriter::new("asked".to_owned()), BytesMut::new());
     for event in [start(), call(0, "a"), arguments(0, "{}"), call(1, "b"), arguments(1, "{\"y\"")] {

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use super::error::{error_in, in_answer};
 use crate::error::UpstreamError;
 use crate::hub::{Event, Finish, Reader, Whole};
-use crate::json::{Members, elements, text_of};
+use crate::json::{Members, elements, said_in, text_of};
 use crate::usage::{Usage, count};
 
 /// Reads the events of a stream.
@@ -70,7 +70,7 @@ impl GeminiReader {
         let content = candidate.present("content").and_then(|value| Members::parse(value.get()).ok());
         let parts = content.and_then(|content| elements(content.present("parts")?.get()).ok()).unwrap_or_default();
         for part in parts.into_iter().filter_map(|part| Members::parse(part.get()).ok()) {
-            let some = |name| part.present(name).and_then(text_of).filter(|text: &Cow<'_, str>| !text.is_empty());
+            let some = |name| part.present(name).and_then(said_in).filter(|text: &Cow<'_, str>| !text.is_empty());
             let signature = some("thoughtSignature");
             if let Some(call) = part.present("functionCall").and_then(|call| Members::parse(call.get()).ok()) {
                 self.call(&call, signature, events);

@@ -12,7 +12,7 @@ use super::in_body;
 use super::turns::{reasoning_detail, thinking, thought_signature};
 use crate::error::{UpstreamError, Words};
 use crate::hub::{Block, Event, Finish, Reader, Whole};
-use crate::json::{Members, elements, object, text_of};
+use crate::json::{Members, Pieces, elements, object, said_in, text_of};
 use crate::usage::Usage;
 
 /// A call of a tool that has begun.
@@ -37,6 +37,7 @@ pub(crate) struct ChatReader {
     /// Whether thoughts have come as bare text, which is the same as that of `reasoning_details`.
     thinks_aloud: bool,
     calls: Vec<Call>,
+    content: Pieces,
     finished: bool,
     done: bool,
 }
@@ -44,7 +45,15 @@ pub(crate) struct ChatReader {
 impl ChatReader {
     /// A reader for one stream. The credential is only needed to keep it out of error messages.
     pub(crate) fn new(credential: Option<Secret>) -> Self {
-        Self { credential, started: false, thinks_aloud: false, calls: Vec::new(), finished: false, done: false }
+        Self {
+            credential,
+            started: false,
+            thinks_aloud: false,
+            calls: Vec::new(),
+            content: Pieces::default(),
+            finished: false,
+            done: false,
+        }
     }
 
     fn start<'a>(&mut self, chunk: &Members<'a>, events: &mut Vec<Event<'a>>) {
@@ -63,10 +72,10 @@ impl ChatReader {
                     events.extend(Members::parse(part.get()).ok().and_then(|part| content_part(&part)));
                 }
             }
-            Some(content) => events.extend(some_text(text_of(content)).map(Event::Text)),
+            Some(content) => events.extend(some_text(self.content.said_in(content)).map(Event::Text)),
             None => {}
         }
-        events.extend(some_text(message.present("refusal").and_then(text_of)).map(Event::Refusal));
+        events.extend(some_text(message.present("refusal").and_then(said_in)).map(Event::Refusal));
         let calls = message.present("tool_calls").and_then(|calls| elements(calls.get()).ok()).unwrap_or_default();
         for call in calls.into_iter().filter_map(|call| Members::parse(call.get()).ok()) {
             self.call(&call, "function", events);
@@ -79,7 +88,7 @@ impl ChatReader {
     /// What the model thought. Details alone have signatures; those are for Anthropic's models, and other formats mean
     /// nothing outside of the API they came by.
     fn reasoning<'a>(&mut self, message: &Members<'a>, events: &mut Vec<Event<'a>>) {
-        let bare = ["reasoning_content", "reasoning"].iter().find_map(|name| message.present(name).and_then(text_of));
+        let bare = ["reasoning_content", "reasoning"].iter().find_map(|name| message.present(name).and_then(said_in));
         let bare = some_text(bare);
         self.thinks_aloud |= bare.is_some();
         events.extend(bare.map(Event::Reasoning));
@@ -133,12 +142,17 @@ impl ChatReader {
             }
         }
         // A string by the reference; some servers give the object itself.
-        let arguments = member("arguments").map(|value| text_of(value).unwrap_or(Cow::Borrowed(value.get())));
+        let arguments = member("arguments").map(|value| said_in(value).unwrap_or(Cow::Borrowed(value.get())));
         match some_text(arguments) {
             Some(json) if known.named => events.push(Event::Arguments { index: number, json }),
             Some(json) => known.early.push_str(&json),
             None => {}
         }
+    }
+
+    /// Tells what is left of the content.
+    fn end_content(&mut self, events: &mut Vec<Event<'_>>) {
+        events.extend(self.content.rest().map(|rest| Event::Text(rest.into())));
     }
 
     fn finish(&mut self, choice: &Members<'_>, events: &mut Vec<Event<'_>>) -> Result<(), UpstreamError> {
@@ -149,6 +163,7 @@ impl ChatReader {
         if self.calls.iter().any(|call| !call.named) {
             return Err(UpstreamError::BadAnswer("a call of a tool has no name"));
         }
+        self.end_content(events);
         let finish = match reason.as_ref() {
             "length" | "max_tokens" | "model_length" => Finish::Length,
             "content_filter" => Finish::ContentFilter,
@@ -181,6 +196,7 @@ impl Reader for ChatReader {
     ) -> Result<(), UpstreamError> {
         if data.trim_ascii() == b"[DONE]" {
             self.done = true;
+            self.end_content(events);
             return Ok(());
         }
         let (_, chunk) = object(data).map_err(|_| UpstreamError::BadAnswer("an event is not a JSON object"))?;
@@ -224,6 +240,7 @@ pub(crate) fn read_whole(body: &Bytes, credential: Option<&str>) -> Result<Whole
     if let Some(message) = choice.present("message").and_then(|value| Members::parse(value.get()).ok()) {
         reader.message(&message, &mut events);
     }
+    reader.end_content(&mut events);
     reader.finish(&choice, &mut events)?;
     events.extend(usage(&answer).map(Event::Usage));
     Ok(Whole::of(events))
@@ -241,7 +258,7 @@ fn some_text(text: Option<Cow<'_, str>>) -> Option<Cow<'_, str>> {
 
 /// A part of a content that is an array, as Mistral's models that think give it.
 fn content_part<'a>(part: &Members<'a>) -> Option<Event<'a>> {
-    let text = |name| some_text(part.present(name).and_then(text_of));
+    let text = |name| some_text(part.present(name).and_then(said_in));
     match part.present("type").and_then(text_of).as_deref() {
         Some("text") | None => text("text").map(Event::Text),
         Some("thinking") => some_text(part.present("thinking").map(thinking)).map(Event::Reasoning),

@@ -222,3 +222,15 @@ fn the_answers_of_every_provider_are_read() {
         assert_eq!(told(&whole), expected.lines().collect::<Vec<_>>(), "{name}");
     }
 }
+
+#[test]
+fn text_with_half_a_surrogate_pair_is_not_lost() {
+    let told = |deltas: &[&str]| stream(&chunks(deltas, "stop")).1.parts;
+    let text = |text: &str| vec![Part::Text(text.to_owned())];
+    assert_eq!(told(&[r#"{"content":"a \ud83d"}"#, r#"{"content":"\ude00 b"}"#]), text("a 😀 b"));
+    assert_eq!(told(&[r#"{"content":"a\ud83d"}"#]), text("a\u{fffd}"));
+    let thought = Part::Reasoning { text: "\u{fffd}".to_owned(), signature: None };
+    assert_eq!(told(&[r#"{"reasoning_content":"\ud83d"}"#]), [thought]);
+    let body = Bytes::from_static(br#"{"choices":[{"message":{"content":"lone \ud83d"}}]}"#);
+    assert_eq!(read_whole(&body, None).unwrap().parts, text("lone \u{fffd}"));
+}

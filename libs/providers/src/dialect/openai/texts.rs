@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-use crate::json::{Members, elements, text_of};
+use crate::json::{Members, elements, said_in, text_of};
 
 /// Which text of a message a piece belongs to. In the order in which models write them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,7 +42,7 @@ pub(super) fn texts(message: &RawValue) -> Vec<Text<'_>> {
     let content = message.present("content");
     let (said, thought) = match content {
         Some(content) if content.get().starts_with('[') => parts(content),
-        content => (content.and_then(text_of), None),
+        content => (content.and_then(said_in), None),
     };
     let told = REASONING.iter().find_map(|name| full(joined(message.present(name)?, DEEPEST)));
     texts.extend(told.or_else(|| full(thought)).map(|text| Text { part: Part::Reasoning, text }));
@@ -74,7 +74,7 @@ fn object<'a>(members: &Members<'a>, name: &str) -> Option<Members<'a>> {
 
 /// The member if it is a text and not empty.
 fn first<'a>(members: &Members<'a>, name: &str, part: Part) -> Option<Text<'a>> {
-    full(text_of(members.present(name)?)).map(|text| Text { part, text })
+    full(said_in(members.present(name)?)).map(|text| Text { part, text })
 }
 
 fn full(text: Option<Cow<'_, str>>) -> Option<Cow<'_, str>> {
@@ -97,7 +97,7 @@ fn joined(value: &RawValue, deepest: usize) -> Option<Cow<'_, str>> {
     const OF_PARTS: [&str; 5] = ["text", "thinking", "reasoning", "summary", "refusal"];
     let deeper = deepest.checked_sub(1);
     match value.get().as_bytes().first() {
-        Some(b'"') => text_of(value),
+        Some(b'"') => said_in(value),
         Some(b'[') => {
             let parts = elements(value.get()).ok()?;
             Some(parts.into_iter().filter_map(|part| joined(part, deeper?)).collect::<String>().into())

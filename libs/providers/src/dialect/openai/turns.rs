@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::conversation::{drop_path, invalid, is_nothing, object_at, text_at};
 use super::request::{ChatMessage, Content, MAX_ITEMS, Part, RequestError};
 use crate::hub::{Block, Conversation, ImageSource, Role, Turn};
-use crate::json::{Members, elements, text_of};
+use crate::json::{Members, elements, said_in, text_of};
 
 /// The members of messages and of parts that have a place in a conversation.
 const PLACED: [&str; 11] = [
@@ -284,11 +284,11 @@ pub(super) fn thought_signature<'a>(call: &Members<'a>) -> Option<Cow<'a, str>> 
 
 /// The text of a `thinking` part: a string, or parts of its own.
 pub(super) fn thinking(value: &RawValue) -> Cow<'_, str> {
-    if let Some(text) = text_of(value) {
+    if let Some(text) = said_in(value) {
         return text;
     }
     let parts = elements(value.get()).unwrap_or_default();
-    let texts = parts.iter().filter_map(|part| Members::parse(part.get()).ok()?.present("text").and_then(text_of));
+    let texts = parts.iter().filter_map(|part| Members::parse(part.get()).ok()?.present("text").and_then(said_in));
     Cow::Owned(texts.collect::<String>())
 }
 
@@ -307,7 +307,7 @@ fn reasoning<'a>(members: &Members<'a>) -> Vec<Block<'a>> {
 
 pub(super) fn reasoning_detail(detail: &RawValue) -> Option<Block<'_>> {
     let members = Members::parse(detail.get()).ok()?;
-    let text = |name| members.present(name).and_then(text_of);
+    let text = |name| members.present(name).and_then(said_in);
     let block = match text("type")?.as_ref() {
         "reasoning.encrypted" => Block::RedactedReasoning { data: text("data")? },
         "reasoning.summary" => Block::Reasoning { text: text("summary")?, signature: None },

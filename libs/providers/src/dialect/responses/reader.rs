@@ -11,7 +11,7 @@ use super::error::in_stream;
 use super::items::{Sealed, thought_signature};
 use crate::error::UpstreamError;
 use crate::hub::{Event, Finish, Reader, Whole};
-use crate::json::{Members, elements, object, text_of};
+use crate::json::{Members, elements, object, said_in, text_of};
 use crate::usage::Usage;
 
 /// Reads the events of a stream.
@@ -158,7 +158,7 @@ pub(crate) fn read_whole(body: &Bytes, credential: Option<&str>) -> Result<Whole
 
 /// What a part of a whole answer says.
 fn said<'a>(part: &Members<'a>) -> Option<Event<'a>> {
-    let text = |name| part.present(name).and_then(text_of).filter(|text: &Cow<'_, str>| !text.is_empty());
+    let text = |name| part.present(name).and_then(said_in).filter(|text: &Cow<'_, str>| !text.is_empty());
     match part.present("type").and_then(text_of).as_deref()? {
         "output_text" => text("text").map(Event::Text),
         "refusal" => text("refusal").map(Event::Refusal),
@@ -178,7 +178,7 @@ fn call_of<'a>(item: &Members<'a>, index: u64) -> Option<Event<'a>> {
 
 /// The arguments of a function, or the input of another tool.
 fn arguments_of<'a>(item: &Members<'a>) -> Option<Cow<'a, str>> {
-    ["arguments", "input"].iter().find_map(|name| item.present(name).and_then(text_of))
+    ["arguments", "input"].iter().find_map(|name| item.present(name).and_then(said_in))
 }
 
 fn seal_of<'a>(item: &Members<'a>) -> Option<Event<'a>> {
@@ -204,7 +204,7 @@ fn told(error: Option<&RawValue>, credential: Option<&str>) -> UpstreamError {
 }
 
 fn delta_of<'a>(event: &Members<'a>) -> Option<Cow<'a, str>> {
-    event.present("delta").and_then(text_of).filter(|text| !text.is_empty())
+    event.present("delta").and_then(said_in).filter(|text| !text.is_empty())
 }
 
 fn object_of<'a>(members: &Members<'a>, name: &str) -> Option<Members<'a>> {

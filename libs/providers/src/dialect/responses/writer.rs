@@ -174,7 +174,7 @@ impl ResponseWriter {
             return;
         }
         if !matches!(self.open.last(), Some(Open { item: Item::Message { .. }, .. })) {
-            self.close_all(out);
+            self.close_whole(out);
             let item = Item::Message { parts: Vec::new(), is_refusal: refuses, text: String::new() };
             self.begin("msg", item, |id| items::message(id, Status::InProgress.as_str(), &[]), out);
         }
@@ -202,7 +202,7 @@ impl ResponseWriter {
     }
 
     fn begin_thought(&mut self, out: &mut BytesMut) {
-        self.close_all(out);
+        self.close_whole(out);
         let item = Item::Thought { text: String::new(), signature: String::new() };
         self.begin("rs", item, |id| items::reasoning(id, "", None), out);
     }
@@ -236,7 +236,7 @@ impl ResponseWriter {
     }
 
     fn redact(&mut self, data: &str, out: &mut BytesMut) {
-        self.close_all(out);
+        self.close_whole(out);
         let place = self.items.len();
         let id = item_id("rs", self.id.as_deref().unwrap_or_default(), place);
         let told = items::redacted(&id, data).to_string();
@@ -247,7 +247,7 @@ impl ResponseWriter {
     }
 
     /// Ends what is not a call, and calls whose arguments are whole.
-    fn close_for_call(&mut self, out: &mut BytesMut) {
+    fn close_whole(&mut self, out: &mut BytesMut) {
         let is_whole = |open: &Open| match &open.item {
             Item::Call { arguments, .. } => Members::parse(arguments).is_ok(),
             Item::Thought { .. } | Item::Message { .. } => true,
@@ -258,7 +258,7 @@ impl ResponseWriter {
     }
 
     fn call(&mut self, index: u64, call_id: &str, name: &str, signature: Option<&str>, out: &mut BytesMut) {
-        self.close_for_call(out);
+        self.close_whole(out);
         let item = Item::Call {
             index,
             call_id: call_id.to_owned(),

@@ -277,3 +277,23 @@ fn a_whole_answer_is_what_its_stream_ends_with() {
     let with = writer().whole(&Whole::default(), Some(("ragmux", "{}")));
     assert_eq!(serde_json::from_slice::<Value>(&with).unwrap()["ragmux"], json!({}));
 }
+
+#[test]
+fn a_call_stays_open_for_its_arguments_beside_what_comes_amid_them() {
+    let events = written(&[
+        start(),
+        call(0, "a"),
+        arguments(0, "{\"x\":"),
+        Event::Text("mid".into()),
+        Event::Reasoning("think".into()),
+        Event::RedactedReasoning("data".into()),
+        arguments(0, "1}"),
+        Event::Finish(Finish::ToolCalls),
+    ]);
+    let output = &events.last().unwrap()["response"]["output"];
+    let kinds: Vec<_> = output.as_array().unwrap().iter().map(|item| item["type"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["function_call", "message", "reasoning", "reasoning"]);
+    assert_eq!(output[0]["arguments"], "{\"x\":1}");
+    let ends = events.iter().filter(|event| event["type"] == "response.output_item.done");
+    assert_eq!(ends.count(), 4);
+}
