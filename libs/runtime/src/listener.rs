@@ -9,6 +9,7 @@
 mod activity;
 mod connection;
 mod io;
+mod progress;
 #[cfg(test)]
 mod tests;
 
@@ -19,7 +20,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::Router;
-use hyper::rt::Executor;
 use hyper_util::rt::TokioTimer;
 use hyper_util::server::conn::auto::Builder;
 use thiserror::Error;
@@ -28,6 +28,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::progress::Tracked;
 use crate::Deadline;
 
 /// How long handlers have to end their answers after they were told to.
@@ -45,7 +46,7 @@ pub struct Limits {
     pub header: Duration,
     /// Between two pieces of a request's body. The handler sees an error of the body then.
     pub body_idle: Duration,
-    /// With an answer waiting for the client to read on.
+    /// With an answer waiting for the client to read on. On an HTTP/2 connection each answer waits for itself.
     pub write_stall: Duration,
     /// Between two requests of an HTTP/1 connection. Longer than the 60 s of common reverse proxies, so that it is the
     /// proxy that closes and no request meets a closing connection.
@@ -249,20 +250,6 @@ impl Drop for Serving {
         self.cut.cancel();
         self.shared.draining.cancel();
         self.shared.closed.cancel();
-    }
-}
-
-/// Starts the tasks of HTTP/2 calls where they are counted.
-#[derive(Clone)]
-struct Tracked(TaskTracker);
-
-impl<F> Executor<F> for Tracked
-where
-    F: Future + Send + 'static,
-    F::Output: Send + 'static,
-{
-    fn execute(&self, task: F) {
-        self.0.spawn(task);
     }
 }
 

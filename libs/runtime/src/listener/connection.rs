@@ -23,6 +23,7 @@ use tower_http::timeout::TimeoutBody;
 use super::Shared;
 use super::activity::{Activity, Verdict};
 use super::io::Watched;
+use super::progress::Progress;
 
 /// How long a client that has connected, but sent nothing yet, is waited for when the listener drains: its request may
 /// be on the way.
@@ -69,6 +70,10 @@ pub(super) async fn serve(stream: TcpStream, peer: SocketAddr, shared: Arc<Share
             () = shared.closed.cancelled() => return,
             verdict = overdue => match verdict {
                 Verdict::Cut => return,
+                Verdict::Look => match activity.look() {
+                    0 => {}
+                    calls => tracing::debug!(calls, "gave up calls whose client took nothing of their answers"),
+                },
                 Verdict::Leave => {
                     connection.as_mut().graceful_shutdown();
                     must_end_by = Some(Instant::now() + shared.limits.header);
@@ -101,34 +106,40 @@ async fn call(
     if keeps_open && shared.leaving.is_cancelled() {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
-    Ok(response.map(|body| Answer { body, _in_flight: in_flight }))
+    if let Some(progress) = &in_flight.progress {
+        progress.is_turn_of(true);
+    }
+    Ok(response.map(|body| Answer { body, in_flight }))
 }
 
 /// A call from its header to the end of its answer, or until its client went away.
 struct InFlight {
     activity: Arc<Activity>,
     shared: Arc<Shared>,
+    /// Of an HTTP/2 call.
+    progress: Option<Arc<Progress>>,
 }
 
 impl InFlight {
     fn begin(activity: Arc<Activity>, shared: Arc<Shared>) -> Self {
-        activity.call_begins();
+        let progress = Progress::of_this_task();
+        activity.call_begins(progress.as_ref());
         shared.calls.fetch_add(1, Ordering::Relaxed);
-        Self { activity, shared }
+        Self { activity, shared, progress }
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
         self.shared.calls.fetch_sub(1, Ordering::Relaxed);
-        self.activity.call_ends();
+        self.activity.call_ends(self.progress.as_ref());
     }
 }
 
 /// The body of an answer, which keeps its call in flight.
 struct Answer {
     body: Body,
-    _in_flight: InFlight,
+    in_flight: InFlight,
 }
 
 impl hyper::body::Body for Answer {
@@ -139,7 +150,12 @@ impl hyper::body::Body for Answer {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        if let Some(progress) = &self.in_flight.progress {
+            // What there is goes to the client, who has to make room before this is asked for more.
+            progress.is_turn_of(polled.is_ready());
+        }
+        polled
     }
 
     fn is_end_stream(&self) -> bool {
