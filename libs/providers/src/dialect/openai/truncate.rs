@@ -10,6 +10,8 @@ use crate::json::{Members, Splices, span};
 
 /// No text of that many bytes a token is sensible; a prefix is not looked for beyond it.
 const MOST_BYTES_A_TOKEN: u64 = 16;
+/// A text is counted in pieces of about that size, of which only the last one is counted again and again.
+const PIECE_BYTES: usize = 1024;
 
 /// Cuts every choice that has more than its part of the bound: its texts end there, its finish reason becomes `length`,
 /// and whatever else it carried goes, since that could repeat the text (log probabilities, annotations). A choice that
@@ -108,15 +110,44 @@ fn tool_of(call: &mut Map<String, Value>) -> Option<(&mut Map<String, Value>, &'
     Some((call.get_mut(tool)?.as_object_mut()?, arguments))
 }
 
-/// The longest beginning of a text that has at most so many tokens.
+/// The longest beginning of a text that has at most so many tokens, as near as the few pieces of it tell that are counted:
+/// all of it is counted twice at most, however long it is.
 pub(crate) fn prefix(text: &str, family: Family, tokens: u64) -> &str {
-    if tokens_of(family, text) <= tokens {
-        return text;
-    }
     let most = usize::try_from(tokens.saturating_mul(MOST_BYTES_A_TOKEN)).unwrap_or(usize::MAX);
     let within = text.get(..text.floor_char_boundary(most.min(text.len()))).unwrap_or_default();
-    let first = |bytes: usize| within.get(..within.floor_char_boundary(bytes)).unwrap_or_default();
-    let (mut fits, mut too_long) = (0, within.len() + 1);
+    // Where a piece begins with a space, the tokens of a text are those of its pieces; elsewhere the pieces have more.
+    let (mut fits, mut left) = (0, tokens);
+    loop {
+        let piece = piece_at(within, fits);
+        let used = tokens_of(family, piece);
+        if piece.is_empty() || used > left {
+            fits += longest(piece, family, left);
+            break;
+        }
+        (fits, left) = (fits + piece.len(), left - used);
+    }
+    let found = within.get(..fits).unwrap_or_default();
+    if tokens_of(family, found) <= tokens {
+        found
+    } else {
+        found.get(..longest(found, family, tokens)).unwrap_or_default()
+    }
+}
+
+/// The piece of a text that begins there: to a word's beginning if one is near the end of the piece.
+fn piece_at(text: &str, from: usize) -> &str {
+    let end = text.floor_char_boundary((from + PIECE_BYTES).min(text.len()));
+    let piece = text.get(from..end).unwrap_or_default();
+    match piece.rfind(' ') {
+        Some(space) if space > 0 && end < text.len() => piece.get(..space).unwrap_or_default(),
+        _ => piece,
+    }
+}
+
+/// The length of the longest beginning that has at most so many tokens.
+fn longest(text: &str, family: Family, tokens: u64) -> usize {
+    let first = |bytes: usize| text.get(..text.floor_char_boundary(bytes)).unwrap_or_default();
+    let (mut fits, mut too_long) = (0, text.len() + 1);
     while too_long - fits > 1 {
         let middle = fits + (too_long - fits) / 2;
         if tokens_of(family, first(middle)) <= tokens {
@@ -125,7 +156,7 @@ pub(crate) fn prefix(text: &str, family: Family, tokens: u64) -> &str {
             too_long = middle;
         }
     }
-    first(fits)
+    first(fits).len()
 }
 
 fn tokens_of(family: Family, text: &str) -> u64 {
@@ -200,6 +231,17 @@ mod tests {
         let (cut, total) = cut_to(6, Family::O200k, &json!([choice(0, "one"), choice(1, "a b c d e f g")]));
         assert_eq!((&cut[0]["message"]["content"], total), (&json!("one"), 6));
         assert_eq!((&cut[1]["message"]["content"], &cut[1]["index"]), (&json!("a b c d e"), &json!(1)));
+    }
+
+    #[test]
+    fn a_long_text_is_cut_where_its_tokens_end() {
+        let long = "so many words that nobody reads them ".repeat(20_000);
+        for tokens in [0, 1, 1_000, 30_000] {
+            let kept = prefix(&long, Family::O200k, tokens);
+            let counted = tokens_of(Family::O200k, kept);
+            assert!(long.starts_with(kept) && counted <= tokens && counted + 1 >= tokens, "{counted} of {tokens}");
+        }
+        assert_eq!(prefix("one two", Family::O200k, u64::MAX), "one two");
     }
 
     proptest! {
