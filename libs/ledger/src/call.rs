@@ -21,7 +21,7 @@ pub enum Ending {
     Fault,
     /// The provider refused the request (its 4xx, except 401, 403, 408 and 429, which are faults).
     Rejected,
-    /// The answer broke off after its first byte.
+    /// The answer broke off after its first byte, or is of no use although the provider bills it.
     Cut,
 }
 

@@ -118,6 +118,7 @@ fn sign(error: &UpstreamError) -> Sign {
         UpstreamError::Refused(_)
         | UpstreamError::BadAnswer(_)
         | UpstreamError::Unfit(_)
+        | UpstreamError::Overloaded
         | UpstreamError::LeftAlone { .. } => Sign::None,
     }
 }

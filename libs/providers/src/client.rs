@@ -18,9 +18,10 @@ use crate::dialect::openai::{
 };
 use crate::dialect::{ClientDialect, UpstreamDialect, refusal};
 use crate::error::{UpstreamError, Waited};
-use crate::http::{ClientError, HttpClient, HttpOptions, is_encoded};
+use crate::http::{ClientError, HttpClient, HttpOptions, MAX_ANSWER_BYTES, MAX_EMBEDDINGS_BYTES, is_encoded};
 use crate::hub::Told;
 use crate::journey::{Journey, Stop};
+use crate::memory::{Held, Memory};
 use crate::retry::Attempts;
 use crate::tap::Tap;
 
@@ -29,6 +30,8 @@ const COUNT_TOKENS_PATH: &str = "messages/count_tokens";
 const JSON: &str = "application/json";
 /// How long a provider may take to close a stream after its `[DONE]`; a connection closed by then can be used again.
 const LINGER: Duration = Duration::from_millis(500);
+/// What a stream may keep of its events without counting: most events are far smaller.
+const UNCOUNTED_BYTES: usize = 64 * 1024;
 const EVENT_STREAM: &str = "text/event-stream";
 
 /// A chat call made ready for one connection by [`crate::ChatRequest::call`].
@@ -89,6 +92,12 @@ impl Providers {
         Ok(Self { http: Arc::new(HttpClient::new(options)?), breakers: Breakers::new() })
     }
 
+    /// The memory that answers take.
+    #[must_use]
+    pub fn memory(&self) -> &Memory {
+        &self.http.options().memory
+    }
+
     /// What is known of how connections fail.
     #[must_use]
     pub fn breakers(&self) -> &Breakers {
@@ -133,17 +142,22 @@ impl Providers {
         attempts: &mut Attempts,
     ) -> Result<EmbeddingsAnswer, EmbeddingsFailure> {
         let mut merged = Merge::new(call, connection.credential_text());
+        let mut held = Held::default();
         let mut failed = 0;
         for part in call.parts() {
             let mut of_part = attempts.of_part(failed);
-            let path = EMBEDDINGS_PATH;
-            let sent = self.post_json(connection, path, HeaderMap::new(), &part.body, &mut of_part).await;
+            let to = (EMBEDDINGS_PATH, MAX_EMBEDDINGS_BYTES);
+            let sent = self.post_json(connection, to, HeaderMap::new(), &part.body, &mut of_part).await;
             failed = attempts.part_over(&of_part, failed, sent.is_ok());
-            let taken = sent.and_then(|answer| merged.take(part, answer));
+            let taken = sent.and_then(|(answer, more)| {
+                held.add(more);
+                merged.take(part, answer)
+            });
             taken.map_err(|error| EmbeddingsFailure { error, used: merged.usage() })?;
         }
         let used = merged.usage();
-        merged.finish().map_err(|error| EmbeddingsFailure { error, used })
+        let answer = merged.finish().map_err(|error| EmbeddingsFailure { error, used })?;
+        Ok(EmbeddingsAnswer { body: held.by(answer.body), ..answer })
     }
 
     /// Embeds texts of ours in one call: the caller packs the batch and checks the width. No texts, no call.
@@ -162,7 +176,8 @@ impl Providers {
         }
         let body = own_embeddings_body(&connection.model, inputs, dimensions)
             .map_err(|_| UpstreamError::BadAnswer("the request cannot be written"))?;
-        let answer = self.post_json(connection, EMBEDDINGS_PATH, HeaderMap::new(), &body, attempts).await?;
+        let to = (EMBEDDINGS_PATH, MAX_EMBEDDINGS_BYTES);
+        let (answer, _held) = self.post_json(connection, to, HeaderMap::new(), &body, attempts).await?;
         openai::read_vectors(&answer, inputs.len(), connection.credential_text())
     }
 
@@ -176,18 +191,20 @@ impl Providers {
         call: &CountCall,
         attempts: &mut Attempts,
     ) -> Result<u64, UpstreamError> {
-        let answer = self.post_json(connection, COUNT_TOKENS_PATH, call.headers.clone(), &call.body, attempts).await?;
+        let to = (COUNT_TOKENS_PATH, MAX_ANSWER_BYTES);
+        let (answer, _held) = self.post_json(connection, to, call.headers.clone(), &call.body, attempts).await?;
         anthropic::read_count(&answer)
     }
 
+    /// Posts to a path, from which an answer of at most so many bytes is taken.
     async fn post_json(
         &self,
         connection: &Connection,
-        path: &str,
+        (path, limit): (&str, u64),
         headers: HeaderMap,
         body: &Bytes,
         attempts: &mut Attempts,
-    ) -> Result<Bytes, UpstreamError> {
+    ) -> Result<(Bytes, Held), UpstreamError> {
         let stop = Stop { group: 0, connection: connection.id };
         let mut journey = Journey::new(vec![stop], &self.breakers, attempts);
         loop {
@@ -199,7 +216,7 @@ impl Providers {
                     Err(error) => Err(error),
                 };
             if let Some(response) = journey.ended(leg, sent)? {
-                return self.http.read_answer(response, deadline).await;
+                return self.http.read(response, deadline, limit).await;
             }
         }
     }
@@ -218,8 +235,9 @@ impl Providers {
             .await?;
         let response = self.accepted(connection, response, deadline).await?;
         if !call.stream || is_json(response.headers()) {
-            let body = self.http.read_answer(response, deadline).await?;
+            let (body, held) = self.http.read(response, deadline, MAX_ANSWER_BYTES).await?;
             let answer = call.upstream.answer(call.client, &body, &call.rules, connection.credential_text())?;
+            let answer = ChatAnswer { body: held.by(answer.body), ..answer };
             // Only its error would have been of use to a client that waits for events.
             return if call.stream {
                 Err(UpstreamError::BadAnswer("it is not a stream"))
@@ -232,6 +250,7 @@ impl Providers {
             tap: call.upstream.tap(call.client, call.rules.clone(), connection.credential.clone()),
             http: Arc::clone(&self.http),
             out: BytesMut::new(),
+            held: Held::default(),
             failed: None,
             ended: false,
             arrived_bytes: 0,
@@ -278,6 +297,8 @@ pub struct ChatStream {
     tap: Box<dyn Tap>,
     http: Arc<HttpClient>,
     out: BytesMut,
+    /// Memory for what has come of events that are large, whole or not.
+    held: Held,
     failed: Option<UpstreamError>,
     ended: bool,
     arrived_bytes: u64,
@@ -296,7 +317,7 @@ impl ChatStream {
     pub async fn next(&mut self) -> Result<Option<Bytes>, UpstreamError> {
         loop {
             if !self.out.is_empty() {
-                return Ok(Some(self.out.split().freeze()));
+                return Ok(Some(std::mem::take(&mut self.held).by(self.out.split().freeze())));
             }
             if let Some(error) = self.failed.take() {
                 self.ended = true;
@@ -338,6 +359,18 @@ impl ChatStream {
         }
     }
 
+    /// Holds memory for what is here and not yet with the client, where that is much.
+    fn weigh(&mut self) -> Result<(), UpstreamError> {
+        let bytes = self.tap.waiting() + self.out.len();
+        if bytes > UNCOUNTED_BYTES {
+            return self.http.options().memory.grow(&mut self.held, bytes).map_err(|_| UpstreamError::Overloaded);
+        }
+        if !self.held.is_nothing() {
+            self.held = Held::default();
+        }
+        Ok(())
+    }
+
     /// Takes one read from the network into `out`, `failed` or `ended`.
     async fn read(&mut self) {
         let Some(response) = &mut self.response else {
@@ -376,7 +409,7 @@ impl ChatStream {
                 if self.arrived_bytes > options.stream_max_bytes {
                     Err(UpstreamError::TooLarge { limit_bytes: options.stream_max_bytes })
                 } else {
-                    self.tap.push(&chunk, &mut self.out)
+                    self.tap.push(&chunk, &mut self.out).and_then(|()| self.weigh())
                 }
             }
         };

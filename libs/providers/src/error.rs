@@ -15,6 +15,8 @@ pub enum Charge {
     Nothing,
     /// No tokens, but the request counts: the provider refused what the client sent.
     Request,
+    /// The prompt by our count: the provider has answered, and bills it, but the answer is of no use.
+    Prompt,
 }
 
 /// The words of a provider's error answer, scrubbed and cut.
@@ -109,6 +111,9 @@ pub enum UpstreamError {
         /// The bound.
         limit_bytes: u64,
     },
+    /// The process has no memory left for the answer.
+    #[error("this edge has no memory left for the answer")]
+    Overloaded,
 }
 
 impl UpstreamError {
@@ -121,7 +126,7 @@ impl UpstreamError {
             Self::RateLimited { .. } => 429,
             Self::Rejected { status, .. } => *status,
             Self::Failed { status: 504, .. } => 504,
-            Self::Failed { status: 503 | 529, .. } | Self::LeftAlone { .. } => 503,
+            Self::Failed { status: 503 | 529, .. } | Self::LeftAlone { .. } | Self::Overloaded => 503,
             Self::Refused(_)
             | Self::Connect(_)
             | Self::Lost(_)
@@ -152,6 +157,7 @@ impl UpstreamError {
                 words.error_type.as_deref().unwrap_or("upstream_error")
             }
             Self::Unfit(_) => "invalid_request_error",
+            Self::Overloaded => "server_error",
             _ => "upstream_error",
         }
     }
@@ -171,6 +177,7 @@ impl UpstreamError {
             Self::BadAnswer(_) => Some("upstream_bad_answer"),
             Self::Truncated => Some("upstream_truncated"),
             Self::TooLarge { .. } => Some("upstream_too_large"),
+            Self::Overloaded => Some("overloaded"),
         }
     }
 
@@ -204,6 +211,7 @@ impl UpstreamError {
             Self::RateLimited { retry_after, .. }
             | Self::Failed { retry_after, .. }
             | Self::LeftAlone { retry_after } => *retry_after,
+            Self::Overloaded => Some(Duration::from_secs(1)),
             _ => None,
         }
     }
@@ -214,6 +222,8 @@ impl UpstreamError {
         match self {
             Self::Rejected { status: 408, .. } => Charge::Nothing,
             Self::Rejected { .. } => Charge::Request,
+            // All of them follow a status of success.
+            Self::BadAnswer(_) | Self::Truncated | Self::TooLarge { .. } | Self::Overloaded => Charge::Prompt,
             _ => Charge::Nothing,
         }
     }
@@ -235,7 +245,8 @@ impl UpstreamError {
             | Self::Timeout(_)
             | Self::BadAnswer(_)
             | Self::Truncated
-            | Self::TooLarge { .. } => false,
+            | Self::TooLarge { .. }
+            | Self::Overloaded => false,
         }
     }
 
@@ -268,6 +279,8 @@ mod tests {
         }
         let auth = UpstreamError::Auth { status: 401 };
         assert_eq!((auth.status(), auth.code(), auth.charge()), (502, Some("upstream_auth"), Charge::Nothing));
+        let full = UpstreamError::Overloaded;
+        assert_eq!((full.status(), full.code(), full.charge()), (503, Some("overloaded"), Charge::Prompt));
     }
 
     #[test]

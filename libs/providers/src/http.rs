@@ -15,10 +15,14 @@ use tokio::time::{Instant, timeout_at};
 use crate::connection::Connection;
 use crate::dialect::credential_headers;
 use crate::error::{UpstreamError, Waited};
+use crate::memory::{Held, Memory};
 use crate::ssrf::{AddressPolicy, AddressRefused, GuardedResolver, Lookup, may_follow};
 
 /// The largest JSON answer, in bytes.
 pub const MAX_ANSWER_BYTES: u64 = 32 * 1024 * 1024;
+/// The largest answer of embeddings, in bytes: 2,048 vectors of 3,072 numbers each, as many as OpenAI gives at once, are
+/// 32 MiB in base64 and some 130 MB as decimals.
+pub const MAX_EMBEDDINGS_BYTES: u64 = 256 * 1024 * 1024;
 /// The largest error answer that is read, in bytes.
 const MAX_ERROR_BYTES: u64 = 1024 * 1024;
 /// How long an error answer's words are waited for once its status is known.
@@ -40,6 +44,8 @@ pub struct HttpOptions {
     pub stream_max_bytes: u64,
     /// Which addresses may be called.
     pub addresses: AddressPolicy,
+    /// What answers that are in memory take together with other bodies.
+    pub memory: Memory,
 }
 
 impl Default for HttpOptions {
@@ -50,6 +56,7 @@ impl Default for HttpOptions {
             stream_max_duration: Duration::from_secs(30 * 60),
             stream_max_bytes: 256 * 1024 * 1024,
             addresses: AddressPolicy::default(),
+            memory: Memory::unbounded(),
         }
     }
 }
@@ -122,29 +129,33 @@ impl HttpClient {
         }
     }
 
-    /// Reads a whole answer of at most `MAX_ANSWER_BYTES`.
-    pub(crate) async fn read_answer(&self, response: Response, deadline: Instant) -> Result<Bytes, UpstreamError> {
-        self.read(response, deadline, MAX_ANSWER_BYTES).await
-    }
-
     /// Reads what can be had of an error answer. Its status has been seen, so whatever goes wrong now changes nothing.
     pub(crate) async fn read_error(&self, response: Response, deadline: Instant) -> Bytes {
         let deadline = deadline.min(Instant::now() + ERROR_BODY_WAIT);
-        self.read(response, deadline, MAX_ERROR_BYTES).await.unwrap_or_default()
+        self.read(response, deadline, MAX_ERROR_BYTES).await.map(|(body, _)| body).unwrap_or_default()
     }
 
-    async fn read(&self, mut response: Response, deadline: Instant, limit: u64) -> Result<Bytes, UpstreamError> {
+    /// Reads a whole answer of at most `limit` bytes. With it comes the memory that it holds.
+    pub(crate) async fn read(
+        &self,
+        mut response: Response,
+        deadline: Instant,
+        limit: u64,
+    ) -> Result<(Bytes, Held), UpstreamError> {
         let mut body = BytesMut::new();
+        let mut held = Held::default();
         loop {
             let idle = Instant::now() + self.options.idle_timeout;
             let chunk = timeout_at(idle.min(deadline), response.chunk())
                 .await
                 .map_err(|_| UpstreamError::Timeout(if idle < deadline { Waited::Idle } else { Waited::Total }))?
                 .map_err(|_| UpstreamError::Truncated)?;
-            let Some(chunk) = chunk else { return Ok(body.freeze()) };
-            if (body.len() + chunk.len()) as u64 > limit {
+            let Some(chunk) = chunk else { return Ok((body.freeze(), held)) };
+            let length = body.len() + chunk.len();
+            if length as u64 > limit {
                 return Err(UpstreamError::TooLarge { limit_bytes: limit });
             }
+            self.options.memory.grow(&mut held, length).map_err(|_| UpstreamError::Overloaded)?;
             body.extend_from_slice(&chunk);
         }
     }

@@ -22,6 +22,7 @@ mod images;
 mod inbound;
 mod journey;
 mod json;
+mod memory;
 mod names;
 mod retry;
 mod scrub;
@@ -46,13 +47,14 @@ pub use dialect::openai::{
 pub use dialect::responses::ResponsesRequest;
 pub use error::{Charge, UpstreamError, Waited, Words};
 pub use fallback::order;
-pub use http::{ClientError, HttpOptions, MAX_ANSWER_BYTES};
+pub use http::{ClientError, HttpOptions, MAX_ANSWER_BYTES, MAX_EMBEDDINGS_BYTES};
 pub use hub::Told;
 pub use images::{
     DataFault, FetchedImages, Image, ImageError, ImageOptions, Images, MAX_IMAGES_PER_REQUEST, is_data_url,
     read_data_url,
 };
 pub use inbound::Inbound;
+pub use memory::{Full, Held, Memory};
 pub use retry::{Attempts, MAX_ATTEMPTS};
 pub use scrub::{MAX_MESSAGE_CHARS, scrub};
 pub use ssrf::{AddressPolicy, AddressRefused, is_public};

@@ -94,6 +94,11 @@ impl Scanner {
         }
     }
 
+    /// The bytes after the last block that was complete.
+    pub(crate) fn waiting(&self) -> usize {
+        self.buffer.len()
+    }
+
     /// What came after the last complete block.
     pub(crate) fn take_rest(&mut self) -> Bytes {
         self.scanned = 0;

@@ -10,6 +10,8 @@
 
 #[path = "calls/embeddings.rs"]
 mod embeddings;
+#[path = "calls/memory.rs"]
+mod memory;
 mod wire;
 
 use std::net::SocketAddr;

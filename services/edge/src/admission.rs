@@ -244,6 +244,7 @@ pub(crate) fn settle_failed(call: OpenCall, error: &UpstreamError) {
     let ending = match error.charge() {
         Charge::Nothing => Ending::Fault,
         Charge::Request => Ending::Rejected,
+        Charge::Prompt => Ending::Cut,
     };
     call.finish(ending, error.status(), error.code());
 }

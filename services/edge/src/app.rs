@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use ledger::{Ledger, LedgerTasks};
-use providers::{AddressPolicy, HttpOptions, Providers};
+use providers::{AddressPolicy, HttpOptions, Memory, Providers};
 use retrieval::{CredentialUnreadable, Retrieval};
 use runtime::{
     Cut, Deadline, Health, Identity, Limits, Listener, Membership, Process, Service, Serving, Stages, advertised,
@@ -94,7 +94,7 @@ impl App {
             ("health", advertised(grpc.address(), &settings.database).await),
         ]);
         let (late, cut) = (Late::default(), http.cut());
-        let http = http.serve(front(&health, late.clone(), settings.cors_origins.layer()), Limits::default());
+        let http = http.serve(front(&health, late.clone(), settings.cors_origins.layer()), settings.listener);
         let (probe, follow) = health.grpc_probe(process.service.name).await;
         let grpc = grpc.serve(probe.into_axum_router(), Limits::default());
         let (tasks, stop_tasks) = (TaskTracker::new(), CancellationToken::new());
@@ -178,7 +178,7 @@ impl Parts<'_> {
             counter: TokenCounter::new(),
             denials: Denials::new(),
             tally: Tally::new(),
-            bodies: Bodies::new(self.settings.bodies),
+            bodies: Bodies::new(providers.memory().clone()),
             grounding: Grounding::new(Retrieval::new(store.clone(), providers.clone(), open)),
             usage_reads: Reads::of(store),
             call_limit: self.settings.stream_max_duration,
@@ -254,5 +254,6 @@ fn http_options(settings: &Settings) -> HttpOptions {
             settings.private_upstreams.allow_all,
             settings.private_upstreams.hosts.iter().cloned(),
         ),
+        memory: Memory::of(settings.bodies.as_bytes()),
     }
 }

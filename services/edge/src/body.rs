@@ -1,69 +1,47 @@
 //! Reading request bodies: whole, within their limit, and within what the process has for all of them.
 
 use std::error::Error;
-use std::sync::Arc;
 
 use axum::extract::Request;
 use bytes::{Bytes, BytesMut};
-use config::Size;
 use futures::TryStreamExt;
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use providers::{Held, Memory};
 
 use crate::error::EdgeError;
 
 /// The largest body, in bytes.
 const LIMIT: u64 = 32 * 1024 * 1024;
 
-/// Bytes are counted in units of this size.
-const UNIT: u64 = 1024;
-
-/// The memory for bodies.
+/// Reads bodies into the memory that there is for them.
 pub(crate) struct Bodies {
-    units: Arc<Semaphore>,
+    memory: Memory,
     limit: u64,
 }
 
-/// A body, and its part of the memory.
-struct Body {
-    bytes: Bytes,
-    _held: Option<OwnedSemaphorePermit>,
-}
-
-impl AsRef<[u8]> for Body {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
 impl Bodies {
-    /// Room for bodies of `together` bytes. A call's outgoing body is of the same size again, so this is about half of
-    /// what they cost.
-    pub(crate) fn new(together: Size) -> Self {
-        Self::with(LIMIT, together.as_bytes())
-    }
-
-    fn with(limit: u64, together: u64) -> Self {
-        Self { units: Arc::new(Semaphore::new(usize::try_from(together / UNIT).unwrap_or(usize::MAX))), limit }
+    /// `memory` is for answers, too.
+    pub(crate) fn new(memory: Memory) -> Self {
+        Self { memory, limit: LIMIT }
     }
 
     /// Reads a body to its end. The listener ends one that stands still. The memory is given back when the last clone of
     /// the bytes is gone: work on them may outlive its call.
     pub(crate) async fn read(&self, request: Request) -> Result<Bytes, EdgeError> {
         let announced = self.check(request.headers())?;
-        let mut held: Option<OwnedSemaphorePermit> = None;
+        let mut held = Held::default();
         let mut bytes = BytesMut::with_capacity(announced.min(64 * 1024));
         let mut stream = request.into_body().into_data_stream();
         while let Some(piece) = stream.try_next().await.map_err(|error| broken(&error))? {
-            let length = (bytes.len() + piece.len()) as u64;
-            if length > self.limit {
+            let length = bytes.len() + piece.len();
+            if length as u64 > self.limit {
                 return Err(EdgeError::TooLarge { limit_bytes: self.limit });
             }
-            self.grow(&mut held, length)?;
+            self.memory.grow(&mut held, length).map_err(|_| EdgeError::Overloaded)?;
             bytes.extend_from_slice(&piece);
         }
-        Ok(Bytes::from_owner(Body { bytes: bytes.freeze(), _held: held }))
+        Ok(held.by(bytes.freeze()))
     }
 
     /// The length the client announces, 0 when it does not.
@@ -77,24 +55,6 @@ impl Bodies {
             Some(length) => Ok(usize::try_from(length).unwrap_or(0)),
             None => Ok(0),
         }
-    }
-
-    /// Takes memory up to that length.
-    fn grow(&self, held: &mut Option<OwnedSemaphorePermit>, length: u64) -> Result<(), EdgeError> {
-        let wanted = usize::try_from(length.div_ceil(UNIT)).unwrap_or(usize::MAX);
-        let missing = wanted.saturating_sub(held.as_ref().map_or(0, OwnedSemaphorePermit::num_permits));
-        if missing == 0 {
-            return Ok(());
-        }
-        let more = u32::try_from(missing)
-            .ok()
-            .and_then(|missing| Arc::clone(&self.units).try_acquire_many_owned(missing).ok())
-            .ok_or(EdgeError::Overloaded)?;
-        match held {
-            Some(held) => held.merge(more),
-            None => *held = Some(more),
-        }
-        Ok(())
     }
 }
 
@@ -115,13 +75,17 @@ mod tests {
 
     use super::*;
 
+    fn bodies(limit: u64, together: u64) -> Bodies {
+        Bodies { memory: Memory::of(together), limit }
+    }
+
     fn request(bytes: usize) -> Request {
         Request::new(axum::body::Body::from(vec![b'x'; bytes]))
     }
 
     #[tokio::test]
     async fn a_body_over_the_limit_is_refused_announced_or_not() {
-        let bodies = Bodies::with(100, 10_000);
+        let bodies = self::bodies(100, 10_000);
         assert_eq!(bodies.read(request(100)).await.unwrap().len(), 100);
         assert!(matches!(bodies.read(request(101)).await, Err(EdgeError::TooLarge { limit_bytes: 100 })));
         let mut announced = request(1);
@@ -131,7 +95,7 @@ mod tests {
 
     #[tokio::test]
     async fn all_bodies_together_have_a_limit_and_give_back_what_they_took() {
-        let bodies = Bodies::with(4096, 4096);
+        let bodies = self::bodies(4096, 4096);
         let first = bodies.read(request(3000)).await.unwrap();
         assert!(matches!(bodies.read(request(2000)).await, Err(EdgeError::Overloaded)));
         let outlives_its_call = first.clone();
@@ -143,7 +107,7 @@ mod tests {
 
     #[tokio::test]
     async fn compressed_bodies_are_refused() {
-        let bodies = Bodies::new(Size::mebibytes(1));
+        let bodies = self::bodies(LIMIT, 1 << 20);
         let encoded = |encoding: &'static str| {
             let mut request = request(1);
             request.headers_mut().insert(CONTENT_ENCODING, encoding.parse().unwrap());
@@ -157,7 +121,7 @@ mod tests {
     async fn a_body_that_does_not_come_in_time_is_told_from_one_that_breaks_off() {
         let never = axum::body::Body::from_stream(futures::stream::pending::<Result<Bytes, std::io::Error>>());
         let slow = axum::body::Body::new(tower_http::timeout::TimeoutBody::new(Duration::from_millis(1), never));
-        let bodies = Bodies::new(Size::mebibytes(1));
+        let bodies = self::bodies(LIMIT, 1 << 20);
         assert!(matches!(bodies.read(Request::new(slow)).await, Err(EdgeError::BodySlow)));
         let pieces = [Ok(Bytes::from_static(b"{")), Err(std::io::Error::other("reset"))];
         let broken = axum::body::Body::from_stream(futures::stream::iter(pieces));

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use config::{Database, Env, Logging, OrphanAfter, PrivateUpstreams, SecretKey, Shutdown, Size, TrustedProxies};
 
+use runtime::Limits;
+
 use crate::cors::CorsOrigins;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -53,8 +55,10 @@ pub struct Settings {
     /// How long a stream may be silent before a comment is sent, so that nothing on the way takes it for dead. Not of
     /// the environment.
     pub ping_every: Duration,
-    /// What the bodies of all requests in flight may take together; beyond it calls are refused. Not of the environment.
+    /// What the bodies of all requests and answers in flight may take together; beyond it calls are refused. Not of the environment.
     pub bodies: Size,
+    /// What a client may take of the listener. Not of the environment.
+    pub listener: Limits,
 }
 
 impl runtime::Settings for Settings {
@@ -78,6 +82,7 @@ impl runtime::Settings for Settings {
             upstream_idle: 5 * MINUTE,
             ping_every: 15 * SECOND,
             bodies: Size::mebibytes(512),
+            listener: Limits::default(),
         }
     }
 

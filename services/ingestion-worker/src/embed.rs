@@ -130,6 +130,7 @@ impl<'a> Embedder<'a> {
                 let ending = match error.charge() {
                     providers::Charge::Nothing => Ending::Fault,
                     providers::Charge::Request => Ending::Rejected,
+                    providers::Charge::Prompt => Ending::Cut,
                 };
                 call.finish(ending, error.status(), error.code());
                 return Err(end_of(&error));

@@ -16,6 +16,11 @@ impl Lines {
         self.buffer.extend_from_slice(bytes);
     }
 
+    /// The bytes of a line that has not ended.
+    pub(crate) fn waiting(&self) -> usize {
+        self.buffer.len()
+    }
+
     /// The next line that is complete and not blank, without its end.
     pub(crate) fn next_line(&mut self) -> Result<Option<Bytes>, EventTooLarge> {
         loop {

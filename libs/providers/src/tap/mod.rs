@@ -34,6 +34,9 @@ pub(crate) trait Tap: fmt::Debug + Send {
     /// Appends what tells the client that the answer failed.
     fn fail(&mut self, told: &Told<'_>, out: &mut BytesMut);
 
+    /// The bytes of an event that has not arrived whole.
+    fn waiting(&self) -> usize;
+
     /// Whether an event with data has passed; one that carries an error has not.
     fn saw_event(&self) -> bool;
 

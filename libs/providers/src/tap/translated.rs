@@ -184,6 +184,13 @@ impl Tap for Translated {
         self.writer.fail(told, out);
     }
 
+    fn waiting(&self) -> usize {
+        match &self.framing {
+            Framing::Events(scanner) => scanner.waiting(),
+            Framing::Lines(lines) => lines.waiting(),
+        }
+    }
+
     fn saw_event(&self) -> bool {
         self.saw_event
     }

@@ -9,6 +9,7 @@
 
 mod abort;
 mod access;
+mod answers;
 mod bodies;
 mod browsers;
 mod chat;
@@ -24,6 +25,7 @@ mod pace;
 mod passages;
 mod responses;
 mod settings;
+mod standstill;
 mod strangers;
 mod stream;
 mod tags;

@@ -153,6 +153,10 @@ impl Tap for MessageTap {
         out.extend_from_slice(&failure(told));
     }
 
+    fn waiting(&self) -> usize {
+        self.scanner.waiting()
+    }
+
     fn saw_event(&self) -> bool {
         self.saw_event
     }

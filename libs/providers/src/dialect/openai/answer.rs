@@ -13,6 +13,7 @@ use super::truncate::truncate;
 use super::{SpliceRules, in_body};
 use crate::error::UpstreamError;
 use crate::json::{Members, Splices, elements, literal, object, span, text_of};
+use crate::memory::Owner;
 use crate::usage::Usage;
 
 /// A whole chat answer.
@@ -39,7 +40,9 @@ impl ChatAnswer {
         let mut splices = Splices::default();
         // An answer has choices, so a comma is right.
         splices.insert(end, format!(",{}:{value}", literal(name)));
-        self.body = Bytes::from(splices.apply(&self.body));
+        let bytes = Bytes::from(splices.apply(&self.body));
+        // The body that it was before may hold memory for it.
+        self.body = Bytes::from_owner(Owner { bytes, _held: std::mem::take(&mut self.body) });
     }
 }
 

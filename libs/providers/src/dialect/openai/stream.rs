@@ -306,6 +306,10 @@ impl Tap for StreamTap {
         out.extend_from_slice(&failure(told));
     }
 
+    fn waiting(&self) -> usize {
+        self.scanner.waiting()
+    }
+
     fn saw_event(&self) -> bool {
         self.saw_event
     }

@@ -180,6 +180,10 @@ impl Tap for ResponseTap {
         self.last("failed", [("error", error)], out);
     }
 
+    fn waiting(&self) -> usize {
+        self.scanner.waiting()
+    }
+
     fn saw_event(&self) -> bool {
         self.saw_event
     }
