@@ -30,7 +30,7 @@ async fn an_answer_is_a_response() {
     assert_eq!((&response["instructions"], &response["max_output_tokens"]), (&json!("Be brief."), &json!(100)));
     assert_eq!(
         response["usage"],
-        json!({ "input_tokens": 30, "input_tokens_details": { "cached_tokens": 10 }, "output_tokens": 4,
+        json!({ "input_tokens": 30, "input_tokens_details": { "cached_tokens": 10, "cache_write_tokens": 0 }, "output_tokens": 4,
             "output_tokens_details": { "reasoning_tokens": 2 }, "total_tokens": 34 })
     );
     let nothing = client.post("/v1/responses", &json!({ "model": "demo-chat" })).await.unwrap();

@@ -128,7 +128,7 @@ impl Response<'_> {
 fn usage(figures: Figures) -> Value {
     json!({
         "input_tokens": figures.prompt_tokens,
-        "input_tokens_details": { "cached_tokens": figures.cached_tokens },
+        "input_tokens_details": { "cached_tokens": figures.cached_tokens, "cache_write_tokens": 0 },
         "output_tokens": figures.completion_tokens,
         "output_tokens_details": { "reasoning_tokens": figures.reasoning_tokens },
         "total_tokens": figures.prompt_tokens.saturating_add(figures.completion_tokens),

@@ -43,7 +43,7 @@ fn raw(content_type: &str, body: impl Into<String>) -> Behaviour {
 }
 
 fn usage() -> Value {
-    json!({ "input_tokens": 30, "input_tokens_details": { "cached_tokens": 10 }, "output_tokens": 4,
+    json!({ "input_tokens": 30, "input_tokens_details": { "cached_tokens": 10, "cache_write_tokens": 0 }, "output_tokens": 4,
         "output_tokens_details": { "reasoning_tokens": 2 }, "total_tokens": 34 })
 }
 

@@ -79,13 +79,11 @@ impl Head<'_> {
 
 /// Usage as clients of this API read it.
 pub(super) fn told(usage: Usage) -> Value {
-    let mut of_input = json!({ "cached_tokens": usage.cached_tokens });
-    if let (Some(of_input), 1..) = (of_input.as_object_mut(), usage.cache_write_tokens) {
-        of_input.insert("cache_write_tokens".to_owned(), usage.cache_write_tokens.into());
-    }
     json!({
         "input_tokens": usage.prompt_tokens,
-        "input_tokens_details": of_input,
+        "input_tokens_details": {
+            "cached_tokens": usage.cached_tokens, "cache_write_tokens": usage.cache_write_tokens,
+        },
         "output_tokens": usage.completion_tokens,
         "output_tokens_details": { "reasoning_tokens": usage.reasoning_tokens },
         "total_tokens": usage.prompt_tokens.saturating_add(usage.completion_tokens),

@@ -98,7 +98,7 @@ fn a_text_is_told_by_the_grammar_of_the_api() {
     assert_eq!((&response["status"], &response["output"]), (&json!("completed"), &json!([message])));
     assert_eq!(
         response["usage"],
-        json!({ "input_tokens": 9, "input_tokens_details": { "cached_tokens": 2 }, "output_tokens": 4,
+        json!({ "input_tokens": 9, "input_tokens_details": { "cached_tokens": 2, "cache_write_tokens": 0 }, "output_tokens": 4,
             "output_tokens_details": { "reasoning_tokens": 1 }, "total_tokens": 13 })
     );
 }
