@@ -68,6 +68,7 @@ pub struct OpenCall {
     sent: bool,
     delivered: i64,
     usage: Option<Usage>,
+    usage_in_part: bool,
     prices: PriceSnapshot,
     side_tokens: i64,
     side_cost: NanoUsd,
@@ -92,6 +93,7 @@ impl OpenCall {
             sent: false,
             delivered: 0,
             usage: None,
+            usage_in_part: false,
             prices: PriceSnapshot::default(),
             side_tokens: 0,
             side_cost: NanoUsd::ZERO,
@@ -159,6 +161,12 @@ impl OpenCall {
         self.counted_prompt = tokens;
     }
 
+    /// The counted prompt.
+    #[must_use]
+    pub fn prompt_tokens(&self) -> i64 {
+        self.counted_prompt
+    }
+
     /// The request goes upstream now: from here on a client that leaves pays the prompt.
     pub fn sent(&mut self) {
         self.sent = true;
@@ -179,6 +187,7 @@ impl OpenCall {
 
     /// The provider reported usage; a later report replaces an earlier one.
     pub fn usage(&mut self, usage: Usage) {
+        self.usage_in_part = false;
         let usage = usage.sanitised();
         self.usage = Some(usage);
         self.entry.prompt_tokens = Some(usage.prompt);
@@ -186,6 +195,12 @@ impl OpenCall {
         self.entry.cached_tokens = Some(usage.cached);
         self.entry.cache_write_tokens = Some(usage.cache_write);
         self.entry.reasoning_tokens = Some(usage.reasoning);
+    }
+
+    /// The provider reported a part of the usage, and the rest was counted: the charge is an estimate then.
+    pub fn usage_in_part(&mut self, usage: Usage) {
+        self.usage(usage);
+        self.usage_in_part = true;
     }
 
     /// Adds what was paid besides the model that answers: the query's embedding, reranking. It is charged however the
@@ -207,7 +222,7 @@ impl OpenCall {
         let Some(place) = self.place.take() else { return };
         let charge = charge(ending, self.sent, self.counted_prompt, self.delivered, self.usage, &self.prices);
         let mut entry = std::mem::take(&mut self.entry);
-        entry.estimated = charge.estimated || self.side_estimated;
+        entry.estimated = charge.estimated || self.usage_in_part || self.side_estimated;
         entry.latency_ms = elapsed_ms(self.accepted);
         let settlement = Settlement {
             // Work of our own holds no request, so it cannot use one.

@@ -58,4 +58,4 @@ pub use memory::{Full, Held, Memory};
 pub use retry::{Attempts, MAX_ATTEMPTS};
 pub use scrub::{MAX_MESSAGE_CHARS, scrub};
 pub use ssrf::{AddressPolicy, AddressRefused, is_public};
-pub use usage::Usage;
+pub use usage::{Lacks, Usage};

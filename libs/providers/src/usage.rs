@@ -9,6 +9,18 @@ const MOST_PROMPT: i64 = 100_000_000;
 /// More completion tokens than a call can have: 128 answers, which is the most, of 128 Ki tokens each have fewer.
 const MOST_COMPLETION: i64 = 20_000_000;
 
+/// Which figure a report lacks: it says nothing of it, or what cannot be (less than nothing, a text).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lacks {
+    /// None.
+    #[default]
+    Nothing,
+    /// The prompt's tokens.
+    Prompt,
+    /// The completion's, or it has only what they had come to before the answer was whole.
+    Completion,
+}
+
 /// Reported tokens. Zero is a value the provider gave; "not reported" is the absence of the whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
@@ -22,25 +34,35 @@ pub struct Usage {
     pub cache_write_tokens: i64,
     /// Completion tokens spent on reasoning.
     pub reasoning_tokens: i64,
+    /// The figure that has to be counted by who needs it.
+    pub lacks: Lacks,
 }
 
 impl Usage {
     /// Reads the `usage` member of an OpenAI-shaped answer or chunk. `null`, another shape, or an object without any
-    /// count gives nothing. Negative figures are read as zero.
+    /// count gives nothing. A figure below zero is none.
     pub(crate) fn read(value: &RawValue) -> Option<Self> {
         let usage = Members::parse(value.get()).ok()?;
         let completion = count(&usage, &["completion_tokens", "output_tokens"]);
         let total = count(&usage, &["total_tokens"]);
-        let prompt = count(&usage, &["prompt_tokens", "input_tokens"])
-            .or_else(|| total.map(|total| total.saturating_sub(completion.unwrap_or(0)).max(0)));
-        if prompt.is_none() && completion.is_none() {
-            return None;
-        }
+        let prompt = count(&usage, &["prompt_tokens", "input_tokens"]);
+        let rest = |known: i64| total.map(|total| total.saturating_sub(known).max(0));
+        let (prompt, mut completion, lacks) = match (prompt, completion) {
+            (Some(prompt), Some(completion)) => (prompt, completion, Lacks::Nothing),
+            (Some(prompt), None) => match rest(prompt) {
+                Some(completion) => (prompt, completion, Lacks::Nothing),
+                None => (prompt, 0, Lacks::Completion),
+            },
+            (None, Some(completion)) => match rest(completion) {
+                Some(prompt) => (prompt, completion, Lacks::Nothing),
+                None => (0, completion, Lacks::Prompt),
+            },
+            (None, None) => (total?, 0, Lacks::Nothing),
+        };
         let details = |name| usage.present(name).and_then(|value| Members::parse(value.get()).ok());
         let of_prompt = details("prompt_tokens_details").or_else(|| details("input_tokens_details"));
         let of_completion = details("completion_tokens_details").or_else(|| details("output_tokens_details"));
         let part = |members: &Option<Members<'_>>, names| members.as_ref().and_then(|members| count(members, names));
-        let (prompt, mut completion) = (prompt.unwrap_or(0), completion.unwrap_or(0));
         let reasoning = part(&of_completion, &["reasoning_tokens"]).unwrap_or(0);
         // xAI counts reasoning beside the completion; only its total tells (API reference, Chat completions, usage).
         let both = completion.saturating_add(reasoning);
@@ -57,13 +79,14 @@ impl Usage {
             // OpenRouter's name, and that of gateways like this one.
             cache_write_tokens: part(&of_prompt, &["cache_write_tokens", "cache_creation_tokens"]).unwrap_or(0),
             reasoning_tokens: reasoning,
+            lacks,
         })
     }
 
-    /// The `usage` member as [`Usage::read`] does, unless its figures cannot be true: they count as not reported then,
-    /// and a log line says so.
+    /// The `usage` member of an answer without a completion, as [`Usage::read`] reads it, unless its figures cannot be
+    /// true: they count as not reported then, and a log line says so.
     pub(crate) fn read_believed(value: &RawValue) -> Option<Self> {
-        let usage = Self::read(value)?;
+        let usage = Self::read(value).filter(|usage| usage.lacks != Lacks::Prompt)?;
         if !usage.is_possible() {
             usage.warn_of_doubt();
             return None;
@@ -85,6 +108,17 @@ impl Usage {
         );
     }
 
+    /// The same with what it lacks as it was counted elsewhere. What is known of a part of it counts if it is more.
+    #[must_use]
+    pub fn filled(mut self, prompt_tokens: i64, completion_tokens: i64) -> Self {
+        match std::mem::take(&mut self.lacks) {
+            Lacks::Nothing => {}
+            Lacks::Prompt => self.prompt_tokens = self.prompt_tokens.max(prompt_tokens),
+            Lacks::Completion => self.completion_tokens = self.completion_tokens.max(completion_tokens),
+        }
+        self
+    }
+
     /// The sum of two reports, for calls that were split.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
@@ -94,17 +128,18 @@ impl Usage {
             cached_tokens: self.cached_tokens.saturating_add(other.cached_tokens),
             cache_write_tokens: self.cache_write_tokens.saturating_add(other.cache_write_tokens),
             reasoning_tokens: self.reasoning_tokens.saturating_add(other.reasoning_tokens),
+            lacks: if self.lacks == Lacks::Nothing { other.lacks } else { self.lacks },
         }
     }
 }
 
-/// The first of these names that is a number. Some servers write whole numbers with a fraction.
+/// The first of these names that is a number, zero or more. Some servers write whole numbers with a fraction.
 pub(crate) fn count(members: &Members<'_>, names: &[&str]) -> Option<i64> {
     names.iter().find_map(|name| {
         let number: serde_json::Number = serde_json::from_str(members.present(name)?.get()).ok()?;
         // A float beyond the range of an integer saturates, which is what a nonsensical count should do.
         let whole = number.as_i64().or_else(|| number.as_f64().map(|float| float as i64))?;
-        Some(whole.max(0))
+        (whole >= 0).then_some(whole)
     })
 }
 
@@ -127,11 +162,11 @@ mod tests {
     #[test]
     fn details_are_read_and_odd_numbers_are_tamed() {
         let usage = read(
-            r#"{"prompt_tokens":12.0,"completion_tokens":-3,"prompt_tokens_details":{"cached_tokens":8},
+            r#"{"prompt_tokens":12.0,"completion_tokens":3.0,"prompt_tokens_details":{"cached_tokens":8},
                 "completion_tokens_details":{"reasoning_tokens":2}}"#,
         )
         .unwrap();
-        assert_eq!((usage.prompt_tokens, usage.completion_tokens), (12, 0));
+        assert_eq!((usage.prompt_tokens, usage.completion_tokens), (12, 3));
         assert_eq!((usage.cached_tokens, usage.reasoning_tokens), (8, 2));
         let usage = read(
             r#"{"prompt_tokens":9,"completion_tokens":1,"prompt_cache_hit_tokens":4,"prompt_cache_miss_tokens":5,
@@ -139,6 +174,34 @@ mod tests {
         )
         .unwrap();
         assert_eq!((usage.cached_tokens, usage.cache_write_tokens), (4, 3));
+    }
+
+    #[test]
+    fn a_figure_that_cannot_be_is_none() {
+        for nothing in [
+            r#"{"prompt_tokens":-5,"completion_tokens":-5}"#,
+            r#"{"prompt_tokens":"7","completion_tokens":null}"#,
+            r#"{"prompt_tokens":-5,"completion_tokens":-5,"total_tokens":-10}"#,
+        ] {
+            assert_eq!(read(nothing), None, "{nothing}");
+        }
+        for (text, prompt, completion, lacks) in [
+            (r#"{"prompt_tokens":7,"completion_tokens":-1}"#, 7, 0, Lacks::Completion),
+            (r#"{"prompt_tokens":"7","completion_tokens":3}"#, 0, 3, Lacks::Prompt),
+            (r#"{"completion_tokens":3}"#, 0, 3, Lacks::Prompt),
+            (r#"{"completion_tokens":3,"total_tokens":9}"#, 6, 3, Lacks::Nothing),
+            (r#"{"prompt_tokens":7,"total_tokens":9}"#, 7, 2, Lacks::Nothing),
+        ] {
+            let usage = read(text).unwrap();
+            assert_eq!((usage.prompt_tokens, usage.completion_tokens, usage.lacks), (prompt, completion, lacks));
+            let filled = usage.filled(40, 50);
+            let counted = |figure, lacked, count| if lacks == lacked { count } else { figure };
+            assert_eq!(filled.prompt_tokens, counted(prompt, Lacks::Prompt, 40));
+            assert_eq!(filled.completion_tokens, counted(completion, Lacks::Completion, 50));
+        }
+        let read = |text: &str| Usage::read_believed(&RawValue::from_string(text.to_owned()).unwrap());
+        assert_eq!(read(r#"{"prompt_tokens":8}"#).unwrap().prompt_tokens, 8);
+        assert_eq!(read(r#"{"completion_tokens":8}"#), None);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use domain::{ConnectionId, NanoUsd, PriceSnapshot, ProviderType, RequestId, Tier
 use futures::FutureExt;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use ledger::{Ending, OpenCall, Outcome, Overruling};
-use providers::{Charge, Connection, UpstreamError, Usage};
+use providers::{Charge, Connection, Lacks, UpstreamError, Usage};
 use store::ledger::{Ask, Denial};
 
 use crate::auth::{Caller, Ended};
@@ -264,6 +264,18 @@ pub(crate) fn ended_as(error: &EdgeError) -> (u16, Option<String>) {
     let face = error.face();
     let status = if matches!(error, EdgeError::ShuttingDown) { 499 } else { face.status.as_u16() };
     (status, face.code.map(Cow::into_owned))
+}
+
+/// Tells the call what it used: what the provider reported, and our own count of what it did not.
+pub(crate) fn used(call: &mut OpenCall, usage: Option<Usage>, counted: impl FnOnce() -> i64) {
+    match usage {
+        None => call.delivered(counted()),
+        Some(usage) => match usage.lacks {
+            Lacks::Nothing => call.usage(reported(usage)),
+            Lacks::Prompt => call.usage_in_part(reported(usage.filled(call.prompt_tokens(), 0))),
+            Lacks::Completion => call.usage_in_part(reported(usage.filled(0, counted()))),
+        },
+    }
 }
 
 /// Usage as the ledger takes it.

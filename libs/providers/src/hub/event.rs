@@ -85,6 +85,12 @@ pub(crate) trait Reader: fmt::Debug + Send {
 
     /// Whether the dialect's last event has been read; nothing is expected after it.
     fn is_over(&self) -> bool;
+
+    /// What a provider has said of the usage before the end, of the prompt above all: it is paid for however the answer
+    /// ends.
+    fn usage_so_far(&self) -> Option<Usage> {
+        None
+    }
 }
 
 /// What a client is told of a failure in the middle of its stream.

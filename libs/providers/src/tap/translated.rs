@@ -112,15 +112,17 @@ impl Translated {
         self.tally.take(&finish);
         self.writer.write(&finish, out);
         // Nobody else says what an answer used that is not waited for.
-        let counted = self.tally.usage().or_else(|| {
-            let bound = self.bound?;
-            Some(Usage {
-                prompt_tokens: i64::try_from(bound.prompt_tokens).unwrap_or(i64::MAX),
-                completion_tokens: i64::try_from(self.tally.counted()?).unwrap_or(i64::MAX),
-                ..Usage::default()
-            })
-        });
-        if let Some(usage) = counted {
+        let prompt = self.bound.map_or(0, |bound| i64::try_from(bound.prompt_tokens).unwrap_or(i64::MAX));
+        let counted = self.tally.counted().map(|tokens| i64::try_from(tokens).unwrap_or(i64::MAX));
+        let reported = self.tally.usage().or_else(|| self.reader.usage_so_far());
+        let usage = match (reported, counted) {
+            (Some(usage), counted) => Some(usage.filled(prompt, counted.unwrap_or(0))),
+            (None, Some(counted)) => {
+                Some(Usage { prompt_tokens: prompt, completion_tokens: counted, ..Usage::default() })
+            }
+            (None, None) => None,
+        };
+        if let Some(usage) = usage {
             self.writer.write(&Event::Usage(usage), out);
         }
         self.end(out);
@@ -208,6 +210,7 @@ impl Tap for Translated {
     }
 
     fn outcome(&self) -> StreamOutcome {
-        self.tally.outcome(self.is_complete())
+        let outcome = self.tally.outcome(self.is_complete());
+        StreamOutcome { usage: outcome.usage.or_else(|| self.reader.usage_so_far()), ..outcome }
     }
 }

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use super::prepare::{Ready, prepare};
 use super::relay::{Relay, connect};
 use crate::admission::{
-    Tags, interrupted, output, overruled_by_now, reported, settle_failed, settle_interrupted, settle_unsent,
+    Tags, interrupted, output, overruled_by_now, settle_failed, settle_interrupted, settle_unsent, used,
 };
 use crate::auth::Caller;
 use crate::error::{EdgeError, Failure};
@@ -97,10 +97,7 @@ async fn whole(edge: &Shared, caller: &Caller, ready: Ready) -> Result<Response,
         }
     };
     call.first_byte();
-    match answer.usage {
-        Some(usage) => call.usage(reported(usage)),
-        None => call.delivered(output(family, &answer.delivered, answer.counted_output)),
-    }
+    used(&mut call, answer.usage, || output(family, &answer.delivered, answer.counted_output));
     call.finish(Ending::Complete, 200, None);
     if let Some(member) = itinerary.member() {
         answer.add_member("ragmux", member);

@@ -16,7 +16,7 @@ use tokens::Family;
 use tokio::time::{Instant, sleep_until};
 
 use super::itinerary::Itinerary;
-use crate::admission::{ended_as, output, reported, settle_failed};
+use crate::admission::{ended_as, output, settle_failed, used};
 use crate::auth::{Caller, Ended, LiveCall};
 use crate::error::EdgeError;
 use crate::state::Edge;
@@ -230,10 +230,7 @@ impl Relay {
     fn tally(&mut self) {
         let (Some(call), Phase::Streaming(stream)) = (&mut self.call, &self.phase) else { return };
         let outcome = stream.outcome();
-        match outcome.usage {
-            Some(usage) => call.usage(reported(usage)),
-            None => call.delivered(output(self.family, &outcome.delivered, outcome.counted_output)),
-        }
+        used(call, outcome.usage, || output(self.family, &outcome.delivered, outcome.counted_output));
     }
 }
 

@@ -250,6 +250,64 @@ async fn a_stream_that_fails_ends_with_an_error_event() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
+async fn what_a_stream_reports_of_its_prompt_is_paid_however_it_ends() -> anyhow::Result<()> {
+    const BEGUN: &str = concat!(
+        "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"model\":\"real-chat\",\"usage\":",
+        "{\"input_tokens\":200000,\"cache_creation_input_tokens\":50000,\"output_tokens\":1}}}\n\n",
+        "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,",
+        "\"delta\":{\"type\":\"text_delta\",\"text\":\"Full tonight.\"}}\n\n",
+    );
+    const FAILED: &str =
+        "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"a\"}}\n\n";
+    const UNREPORTED: &str = concat!(
+        "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},",
+        "\"usage\":{\"output_tokens\":-9}}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n",
+    );
+    let world = World::anthropic("").await?;
+    let edge = world.edge().await?;
+    let charged = 250_000 + answer_tokens("Full tonight.");
+    let ends = [("", true, 499), ("", false, 502), (FAILED, false, 503), (UNREPORTED, false, 200)];
+    let mut calls = 0;
+    for (end, client_leaves, status) in ends {
+        for is_same in [true, false] {
+            let body = format!("{BEGUN}{end}");
+            let raw = Raw { status: 200, content_type: "text/event-stream".to_owned(), body };
+            world.next(Behaviour { raw: Some(raw), stay_open: client_leaves, ..Behaviour::default() });
+            let streamed = json!({ "stream": true });
+            let mut answer = if is_same { edge.messages(streamed).await? } else { edge.chat(streamed).send().await? };
+            let mut got = String::new();
+            while let Some(piece) = answer.chunk().await? {
+                got.push_str(std::str::from_utf8(&piece)?);
+                if client_leaves && got.contains("Full tonight.") {
+                    break;
+                }
+            }
+            drop(answer);
+            assert!(got.contains("Full tonight."), "{got}");
+            calls += 1;
+            let logged = world.logged(calls).await?.pop().unwrap();
+            assert_eq!((logged.status, logged.state.as_str()), (status, "estimated"), "{logged:?}");
+            assert_eq!((logged.prompt_tokens, logged.charged_tokens), (Some(250_000), charged), "{logged:?}");
+        }
+    }
+    edge.stop().await
+}
+
+#[tokio::test]
+async fn a_stream_without_its_last_event_is_not_whole() -> anyhow::Result<()> {
+    let world = World::anthropic("").await?;
+    let edge = world.edge().await?;
+    world.next(Behaviour { omit_done: true, ..says("Full tonight.") });
+    let events = named(&edge.messages(json!({ "stream": true })).await?.text().await?);
+    assert_eq!(said(&events), "Full tonight.");
+    assert_eq!(events.last().unwrap()["error"]["code"], "upstream_truncated");
+    let logged = world.the_logged_call().await?;
+    // What was reported is paid all the same.
+    assert_eq!((logged.status, logged.prompt_tokens, logged.completion_tokens), (502, Some(30), Some(4)));
+    edge.stop().await
+}
+
+#[tokio::test]
 async fn limits_have_the_names_of_the_api() -> anyhow::Result<()> {
     let world = World::anthropic("requests_per_minute = 1").await?;
     let edge = world.edge().await?;
@@ -338,6 +396,11 @@ async fn features_with_prices_of_their_own_need_leave_where_money_is_counted() -
     let body = json!({ "model": "fast", "max_tokens": 9, "messages": [{ "role": "user", "content": TURN }] });
     let searching = json!({ "tools": [{ "type": "web_search_20250305", "name": "web_search" }] });
     assert_eq!(told(edge.messages(searching).await?, 400).await.1, "unpriced_feature");
+    let far = json!({ "type": "document", "source": { "type": "url", "url": "https://files.example/book.pdf" } });
+    let far = edge.messages(json!({ "messages": [{ "role": "user", "content": [far] }] })).await?;
+    assert_eq!(told(far, 400).await.1, "unpriced_feature");
+    let goes_on = json!({ "thread": { "type": "continue", "previous_message_id": "msg_1" } });
+    assert_eq!(told(edge.messages(goes_on).await?, 400).await.1, "unpriced_feature");
     let long = edge.post(MESSAGES, &body).header("anthropic-beta", "a-1, context-1m-2025-08-07");
     assert_eq!(told(long.send().await?, 400).await.1, "unpriced_feature");
     body_of(edge.post(MESSAGES, &body).header("anthropic-beta", "a-1").send().await?, 200).await;

@@ -50,17 +50,12 @@ impl MessageReader {
         }
     }
 
-    /// What has been reported so far.
-    pub(super) fn usage(&self) -> Option<Usage> {
-        self.usage.usage()
-    }
-
     fn start<'a>(&mut self, event: &Members<'a>, events: &mut Vec<Event<'a>>) {
         let message = object_of(event, "message");
         let text = |name| message.as_ref().and_then(|message| message.present(name)).and_then(text_of);
         events.push(Event::Start { id: text("id"), model: text("model") });
         if let Some(usage) = message.as_ref().and_then(|message| message.present("usage")) {
-            // Not told yet: the output is only begun, and who leaves now would pay for no more.
+            // Not told as an event yet: the output is only begun.
             self.usage.read(usage);
         }
     }
@@ -118,7 +113,7 @@ impl MessageReader {
 
     fn message_delta(&mut self, event: &Members<'_>, events: &mut Vec<Event<'_>>) {
         if let Some(usage) = event.present("usage") {
-            self.usage.read(usage);
+            self.usage.read_last(usage);
         }
         if let Some(finish) = object_of(event, "delta").and_then(|delta| finish(&delta)) {
             for block in self.open.keys().copied().collect::<Vec<_>>() {
@@ -174,6 +169,10 @@ impl Reader for MessageReader {
     fn is_over(&self) -> bool {
         self.over
     }
+
+    fn usage_so_far(&self) -> Option<Usage> {
+        self.usage.usage().filter(Usage::is_possible)
+    }
 }
 
 /// Reads an answer that came in one piece.
@@ -195,7 +194,7 @@ pub(crate) fn read_whole(body: &Bytes, credential: Option<&str>) -> Result<Whole
     }
     let mut usage = Reported::default();
     if let Some(value) = message.present("usage") {
-        usage.read(value);
+        usage.read_last(value);
     }
     events.extend(usage.usage().map(Event::Usage));
     events.extend(finish(&message).map(Event::Finish));

@@ -10,7 +10,7 @@ use crate::json::{Members, elements, text_of};
 /// What is read of a message or a block takes some hundred bytes, whatever its size is in the body.
 const MAX_ITEMS: usize = 65_536;
 /// The members that are read, or that change what a call costs.
-const KNOWN: [&str; 18] = [
+const KNOWN: [&str; 23] = [
     "model",
     "messages",
     "system",
@@ -28,6 +28,11 @@ const KNOWN: [&str; 18] = [
     "mcp_servers",
     "speed",
     "inference_geo",
+    "thread",
+    "fallbacks",
+    "fallback_credit_token",
+    "compaction",
+    "context_management",
     "ragmux",
 ];
 /// The members of messages and blocks that are read.

@@ -98,9 +98,12 @@ impl MessageTap {
         }
         self.tally.take(&Event::Finish(Finish::Length));
         let prompt = self.rules.bound.map_or(0, |bound| i64::try_from(bound.prompt_tokens).unwrap_or(i64::MAX));
-        let begun = self.reader.usage().unwrap_or(Usage { prompt_tokens: prompt, ..Usage::default() });
         let counted = self.tally.counted().map_or(0, |tokens| i64::try_from(tokens).unwrap_or(i64::MAX));
-        let usage = Usage { completion_tokens: begun.completion_tokens.max(counted), ..begun };
+        let reported = self.tally.usage().or_else(|| self.reader.usage_so_far());
+        let usage = reported
+            .map_or(Usage { prompt_tokens: prompt, completion_tokens: counted, ..Usage::default() }, |usage| {
+                usage.filled(prompt, counted)
+            });
         let member = self.rules.member.as_ref().filter(|_| std::mem::take(&mut self.member_due));
         ended("max_tokens", None, Some(usage), member.map(|(name, value)| (*name, value.as_str())), out);
         self.cut = true;
@@ -169,12 +172,14 @@ impl Tap for MessageTap {
         self.cut
     }
 
+    /// Clients of this API wait for its last event, without which no answer is whole.
     fn is_complete(&self) -> bool {
-        self.cut || self.reader.is_complete()
+        self.cut || self.reader.is_over()
     }
 
     fn outcome(&self) -> StreamOutcome {
-        self.tally.outcome(self.is_complete())
+        let outcome = self.tally.outcome(self.is_complete());
+        StreamOutcome { usage: outcome.usage.or_else(|| self.reader.usage_so_far()), ..outcome }
     }
 }
 

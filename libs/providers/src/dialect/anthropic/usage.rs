@@ -4,7 +4,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::json::Members;
-use crate::usage::{Usage, count};
+use crate::usage::{Lacks, Usage, count};
 
 /// What has been reported so far. The end of a stream repeats only some of what its beginning said.
 #[derive(Clone, Copy, Debug, Default)]
@@ -14,6 +14,8 @@ pub(super) struct Reported {
     cache_read: Option<i64>,
     cache_write: Option<i64>,
     thinking: Option<i64>,
+    /// Whether the output is that of the whole answer.
+    is_whole: bool,
 }
 
 impl Reported {
@@ -32,11 +34,21 @@ impl Reported {
         }
     }
 
-    /// The whole. The API's `input_tokens` leave out what was read from the cache and written to it.
+    /// Takes over the figures of the end of an answer, or of a whole one.
+    pub(super) fn read_last(&mut self, value: &RawValue) {
+        self.read(value);
+        let usage = Members::parse(value.get()).ok();
+        self.is_whole = usage.is_some_and(|usage| count(&usage, &["output_tokens"]).is_some());
+    }
+
+    /// What is known. The prompt is known from the beginning, the output only at the end. The API's `input_tokens` leave out what was read from the cache and written to it.
     pub(super) fn usage(&self) -> Option<Usage> {
-        if self.input.is_none() && self.output.is_none() {
-            return None;
-        }
+        let lacks = match (self.input, self.is_whole) {
+            (Some(_), true) => Lacks::Nothing,
+            (Some(_), false) => Lacks::Completion,
+            (None, true) => Lacks::Prompt,
+            (None, false) => return None,
+        };
         let (read, written) = (self.cache_read.unwrap_or(0), self.cache_write.unwrap_or(0));
         Some(Usage {
             prompt_tokens: self.input.unwrap_or(0).saturating_add(read).saturating_add(written),
@@ -44,6 +56,7 @@ impl Reported {
             cached_tokens: read,
             cache_write_tokens: written,
             reasoning_tokens: self.thinking.unwrap_or(0),
+            lacks,
         })
     }
 }

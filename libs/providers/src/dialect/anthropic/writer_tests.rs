@@ -80,8 +80,14 @@ fn made(id: &str, arguments: &str) -> Part {
     Part::ToolCall { id: id.to_owned(), name: "f".to_owned(), arguments: arguments.to_owned(), signature: None }
 }
 
-const USAGE: Usage =
-    Usage { prompt_tokens: 250, completion_tokens: 9, cached_tokens: 200, cache_write_tokens: 40, reasoning_tokens: 3 };
+const USAGE: Usage = Usage {
+    prompt_tokens: 250,
+    completion_tokens: 9,
+    cached_tokens: 200,
+    cache_write_tokens: 40,
+    reasoning_tokens: 3,
+    lacks: crate::usage::Lacks::Nothing,
+};
 
 #[test]
 fn every_kind_of_block_is_told_in_its_place() {

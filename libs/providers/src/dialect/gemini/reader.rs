@@ -10,7 +10,7 @@ use super::error::{error_in, in_answer};
 use crate::error::UpstreamError;
 use crate::hub::{Event, Finish, Reader, Whole};
 use crate::json::{Members, elements, said_in, text_of};
-use crate::usage::{Usage, count};
+use crate::usage::{Lacks, Usage, count};
 
 /// Reads the events of a stream.
 #[derive(Debug)]
@@ -177,5 +177,6 @@ fn usage(value: &RawValue) -> Option<Usage> {
         cached_tokens: of("cachedContentTokenCount").unwrap_or(0),
         cache_write_tokens: 0,
         reasoning_tokens: thoughts,
+        lacks: if prompt.is_none() { Lacks::Prompt } else { Lacks::Nothing },
     })
 }

@@ -67,7 +67,7 @@ impl Delivered {
 /// What is known of a stream, at any moment of it.
 #[derive(Clone, Debug, Default)]
 pub struct StreamOutcome {
-    /// The last usage reported in any chunk, unless it cannot be true.
+    /// The last usage reported in any chunk, unless it cannot be true; it may lack a figure.
     pub usage: Option<Usage>,
     /// The finish reason of each choice that has ended, by index.
     pub finish_reasons: Vec<String>,
