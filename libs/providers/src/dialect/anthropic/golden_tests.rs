@@ -378,8 +378,8 @@ fn ids_of_other_providers_fit() {
     let result = Block::ToolResult { call_id, name: None, content: vec![says("high")], is_error: false, cache: None };
     conversation.say(Role::User, [result]);
     let (sent, _) = sent_as(&conversation, &OUTGOING);
-    assert_eq!(sent["messages"][1]["content"][0]["id"], "functions_tide_0");
-    assert_eq!(sent["messages"][2]["content"][0]["tool_use_id"], "functions_tide_0");
+    assert_eq!(sent["messages"][1]["content"][0]["id"], "functions_2e_tide_3a_0");
+    assert_eq!(sent["messages"][2]["content"][0]["tool_use_id"], "functions_2e_tide_3a_0");
 }
 
 #[test]

@@ -332,13 +332,21 @@ fn document<'a>(media_type: &'a str, data: &'a str) -> Result<Source<'a>, Reques
 }
 
 /// The id of a call in the letters that the API takes. Those of providers that a conversation was with before may have
-/// others; call and result are changed alike.
+/// others; call and result are changed alike, and letters that differ stay different.
 fn call_id(id: &str) -> Cow<'_, str> {
     let is_taken = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-');
     if id.chars().all(is_taken) {
         return Cow::Borrowed(id);
     }
-    Cow::Owned(id.chars().map(|letter| if is_taken(letter) { letter } else { '_' }).collect())
+    let mut fitted = String::with_capacity(id.len() + 8);
+    for letter in id.chars() {
+        if is_taken(letter) {
+            fitted.push(letter);
+        } else {
+            fitted.push_str(&format!("_{:x}_", u32::from(letter)));
+        }
+    }
+    Cow::Owned(fitted)
 }
 
 fn tool<'a>(tool: &'a Tool<'_>) -> ToolOut<'a> {
@@ -408,4 +416,19 @@ fn temperature(value: &RawValue) -> Option<Box<RawValue>> {
         return to_raw_value(&1).ok();
     }
     Some(value.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_that_differ_still_do_when_they_fit() {
+        let ids = ["call_1/e", "call:1:e", "call_1:e", "call_1_e", "call 1 e"];
+        let fitted: std::collections::BTreeSet<_> = ids.iter().map(|id| call_id(id)).collect();
+        assert_eq!(fitted.len(), ids.len());
+        let is_taken = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-');
+        assert!(fitted.iter().all(|id| id.chars().all(is_taken)));
+        assert_eq!(call_id("toolu_01-a"), "toolu_01-a");
+    }
 }
