@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::value::RawValue;
 
 use crate::json::{Members, literal};
@@ -41,6 +43,16 @@ impl<'a> ImageSource<'a> {
             Cow::Owned(mut url) => Cow::Owned(url.split_off(comma + 1)),
         };
         Some(Self::Base64 { media_type: Cow::Owned(media_type), data })
+    }
+
+    /// Whether it is where an image can be: at an address of the web or of Google's storage, or whole in the request.
+    pub(crate) fn is_plausible(&self) -> bool {
+        match self {
+            Self::Url(url) => url.split_once("://").is_some_and(|(scheme, _)| {
+                ["https", "http", "gs"].iter().any(|known| scheme.eq_ignore_ascii_case(known))
+            }),
+            Self::Base64 { data, .. } => STANDARD.decode(data.as_bytes()).is_ok_and(|data| !data.is_empty()),
+        }
     }
 }
 
@@ -308,6 +320,19 @@ mod tests {
             assert_eq!(of(refused), None, "{refused}");
         }
         assert_eq!(of("https://host.example/a.png"), Some(ImageSource::Url("https://host.example/a.png".into())));
+    }
+
+    #[test]
+    fn an_image_is_somewhere() {
+        let is_plausible = |url: &'static str| ImageSource::of_url(url.into()).is_some_and(|of| of.is_plausible());
+        for url in ["https://host.example/a", "HTTP://host.example", "gs://bucket/a", "data:image/png;base64,QUI="] {
+            assert!(is_plausible(url), "{url}");
+        }
+        for url in
+            ["", "a.png", "ftp://host.example/a", "file:///a", "data:image/png;base64,!!!", "data:image/png;base64,"]
+        {
+            assert!(!is_plausible(url), "{url}");
+        }
     }
 
     #[test]

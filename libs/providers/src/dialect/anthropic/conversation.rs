@@ -55,7 +55,13 @@ impl MessagesRequest<'_> {
         let mut dropped = Vec::new();
         conversation.system = blocks("system", &self.system, &mut dropped)?;
         for (at, message) in self.messages.iter().enumerate() {
-            let said = blocks(&format!("messages[{at}].content"), &message.content, &mut dropped)?;
+            let path = format!("messages[{at}]");
+            list_rest(&path, &message.members, &["role", "content"], &mut dropped);
+            let mut said = blocks(&format!("{path}.content"), &message.content, &mut dropped)?;
+            sided(&path, &message.role, &mut said, &mut dropped)?;
+            if said.is_empty() {
+                drop_path(&mut dropped, path);
+            }
             match &*message.role {
                 "assistant" => conversation.say(Role::Assistant, said),
                 "user" => conversation.say(Role::User, said),
@@ -65,10 +71,16 @@ impl MessagesRequest<'_> {
         if conversation.system.iter().any(|block| !matches!(block, Block::Text { .. })) {
             return Err(invalid("system", "text"));
         }
+        if conversation.turns.is_empty() {
+            return Err(invalid("messages", "a conversation in which somebody says something"));
+        }
         for (at, tool) in self.tools.iter().enumerate() {
             conversation.tools.push(read_tool(&format!("tools[{at}]"), tool, &mut dropped)?);
         }
-        self.read_choice(&mut conversation)?;
+        self.read_choice(&mut conversation, &mut dropped)?;
+        if let Some(metadata) = self.metadata {
+            list_rest("metadata", &object("metadata", metadata, &["user_id"])?, &["user_id"], &mut dropped);
+        }
         self.read_output(&mut conversation, &mut dropped)?;
         if let Some(value) = self.members.present("stop_sequences") {
             let list = elements(value.get()).map_err(|_| invalid("stop_sequences", "an array"))?;
@@ -96,9 +108,17 @@ impl MessagesRequest<'_> {
         Ok(conversation)
     }
 
-    fn read_choice<'s>(&'s self, into: &mut Conversation<'s>) -> Result<(), RequestError> {
+    fn read_choice<'s>(
+        &'s self,
+        into: &mut Conversation<'s>,
+        dropped: &mut Vec<Cow<'_, str>>,
+    ) -> Result<(), RequestError> {
         let Some(value) = self.members.present("tool_choice") else { return Ok(()) };
         let choice = object("tool_choice", value, &["type", "name", "disable_parallel_tool_use"])?;
+        list_rest("tool_choice", &choice, &["type", "name", "disable_parallel_tool_use"], dropped);
+        if into.tools.is_empty() {
+            drop_path(dropped, "tool_choice".to_owned());
+        }
         into.tool_choice = Some(match choice.present("type").and_then(text_of).as_deref() {
             Some("auto") => ToolChoice::Auto,
             Some("any") => ToolChoice::Required,
@@ -125,16 +145,18 @@ impl MessagesRequest<'_> {
             None => None,
         };
         let of_config = |name| config.as_ref().and_then(|config| config.present(name));
-        for name in config.iter().flat_map(Members::iter).map(|(name, _)| name) {
-            if !matches!(name, "effort" | "format") {
-                drop_path(dropped, format!("output_config.{name}"));
-            }
+        if let Some(config) = &config {
+            list_rest("output_config", config, &["effort", "format"], dropped);
         }
         // The second was its name before the first.
         let formats =
             [("output_config.format", of_config("format")), ("output_format", self.members.present("output_format"))];
+        if formats.iter().all(|(_, value)| value.is_some()) {
+            drop_path(dropped, "output_format".to_owned());
+        }
         if let Some((path, value)) = formats.into_iter().find_map(|(path, value)| Some((path, value?))) {
             let format = object(path, value, &["type", "schema"])?;
+            list_rest(path, &format, &["type", "schema"], dropped);
             if format.present("type").and_then(text_of).as_deref() != Some("json_schema") {
                 return Err(invalid(format!("{path}.type"), "json_schema"));
             }
@@ -157,6 +179,16 @@ impl MessagesRequest<'_> {
             None => None,
         };
         let kind = thinking.as_ref().and_then(|thinking| thinking.present("type")).and_then(text_of);
+        if let Some(thinking) = &thinking {
+            let is_enabled = kind.as_deref() == Some("enabled");
+            let placed = if is_enabled { &["type", "budget_tokens"][..] } else { &["type"] };
+            list_rest("thinking", thinking, placed, dropped);
+            // An effort says what an adaptive model goes by.
+            let is_said = is_enabled || kind.as_deref() == Some("disabled") || effort.is_some();
+            if !is_said {
+                drop_path(dropped, "thinking".to_owned());
+            }
+        }
         into.reasoning = match kind.as_deref() {
             Some("enabled") => {
                 let budget = thinking.as_ref().and_then(|thinking| thinking.present("budget_tokens"));
@@ -183,6 +215,45 @@ fn is_nothing(value: &RawValue) -> bool {
     matches!(value.get(), "null" | "false" | "[]" | "{}" | "\"\"")
 }
 
+/// Lists the members of an object that have no place, unless they ask for nothing.
+fn list_rest(path: &str, members: &Members<'_>, placed: &[&str], dropped: &mut Vec<Cow<'_, str>>) {
+    for (name, value) in members.iter() {
+        if !placed.contains(&name) && !is_nothing(value) {
+            drop_path(dropped, format!("{path}.{name}"));
+        }
+    }
+}
+
+/// Refuses what the other side says: results of tools are the user's, calls the assistant's. Thoughts are the
+/// assistant's too; those of others are no loss.
+fn sided(
+    path: &str,
+    role: &str,
+    said: &mut Vec<Block<'_>>,
+    dropped: &mut Vec<Cow<'_, str>>,
+) -> Result<(), RequestError> {
+    let is_assistants = role == "assistant";
+    let foreign = |block: &Block<'_>| match block {
+        Block::ToolResult { .. } => is_assistants,
+        Block::ToolCall { .. } => !is_assistants,
+        _ => false,
+    };
+    if said.iter().any(foreign) {
+        return Err(invalid(
+            format!("{path}.content"),
+            "said by the other side: calls of tools are the assistant's and their results the user's",
+        ));
+    }
+    if role == "user" {
+        let before = said.len();
+        said.retain(|block| !matches!(block, Block::Reasoning { .. } | Block::RedactedReasoning { .. }));
+        if said.len() < before {
+            drop_path(dropped, format!("{path}.content"));
+        }
+    }
+    Ok(())
+}
+
 /// Lists a path once, as far as the list is of use to anybody: names are the client's and may be any number and length.
 fn drop_path(dropped: &mut Vec<Cow<'_, str>>, mut path: String) {
     const MOST: usize = 128;
@@ -196,11 +267,7 @@ fn read_tool<'s>(path: &str, tool: &Members<'s>, dropped: &mut Vec<Cow<'_, str>>
     if tool.present("type").is_some_and(|kind| text_of(kind).as_deref() != Some("custom")) {
         return Err(invalid(format!("{path}.type"), "custom: the provider of this model has no tools of Anthropic's"));
     }
-    for (name, value) in tool.iter() {
-        if !OF_TOOLS.contains(&name) && !is_nothing(value) {
-            drop_path(dropped, format!("{path}.{name}"));
-        }
-    }
+    list_rest(path, tool, &OF_TOOLS, dropped);
     Ok(Tool {
         name: required(path, tool, "name")?,
         description: tool.present("description").and_then(text_of),
@@ -213,6 +280,7 @@ fn read_tool<'s>(path: &str, tool: &Members<'s>, dropped: &mut Vec<Cow<'_, str>>
 fn blocks<'s>(path: &str, said: &'s Said<'_>, dropped: &mut Vec<Cow<'_, str>>) -> Result<Vec<Block<'s>>, RequestError> {
     match said {
         Said::Nothing => Ok(Vec::new()),
+        Said::Text(text) if text.is_empty() => Ok(Vec::new()),
         Said::Text(text) => Ok(vec![Block::Text { text: Cow::Borrowed(text), cache: None }]),
         Said::Blocks(list) => {
             let mut blocks = Vec::with_capacity(list.len());
@@ -233,21 +301,13 @@ fn read_block<'s>(
     let members = &block.members;
     let cache = members.present("cache_control");
     let text = |name| members.present(name).and_then(text_of).filter(|text: &Cow<'_, str>| !text.is_empty());
+    list_rest(path, members, placed_in(&block.kind), dropped);
     into.push(match &*block.kind {
-        "text" => {
-            if members.present("citations").is_some_and(|citations| !is_nothing(citations)) {
-                drop_path(dropped, format!("{path}.citations"));
-            }
-            Block::Text { text: Cow::Borrowed(block.text.as_deref().unwrap_or_default()), cache }
-        }
-        "image" => Block::Image { source: image(path, members)?, detail: None, cache },
+        "text" if block.text.as_deref().is_none_or(str::is_empty) => return Ok(()),
+        "text" => Block::Text { text: Cow::Borrowed(block.text.as_deref().unwrap_or_default()), cache },
+        "image" => Block::Image { source: image(path, members, dropped)?, detail: None, cache },
         "document" => {
-            for name in ["citations", "context"] {
-                if members.present(name).is_some_and(|value| !is_nothing(value)) {
-                    drop_path(dropped, format!("{path}.{name}"));
-                }
-            }
-            let (media_type, data) = document(path, members)?;
+            let (media_type, data) = document(path, members, dropped)?;
             Block::Document { media_type, data, name: text("title"), cache }
         }
         "thinking" => Block::Reasoning { text: text("thinking").unwrap_or_default(), signature: text("signature") },
@@ -275,6 +335,19 @@ fn read_block<'s>(
     Ok(())
 }
 
+/// The members of a kind of block that are read.
+fn placed_in(kind: &str) -> &'static [&'static str] {
+    match kind {
+        "text" => &["type", "text", "cache_control"],
+        "image" => &["type", "source", "cache_control"],
+        "document" => &["type", "source", "title", "cache_control"],
+        "thinking" => &["type", "thinking", "signature"],
+        "redacted_thinking" => &["type", "data"],
+        "tool_use" => &["type", "id", "name", "input"],
+        _ => &["type", "tool_use_id", "content", "is_error", "cache_control"],
+    }
+}
+
 fn source<'s>(path: &str, members: &Members<'s>) -> Result<(Cow<'s, str>, Members<'s>), RequestError> {
     let path = format!("{path}.source");
     let value = members.present("source").ok_or_else(|| invalid(path.as_str(), "an object"))?;
@@ -282,23 +355,38 @@ fn source<'s>(path: &str, members: &Members<'s>) -> Result<(Cow<'s, str>, Member
     Ok((required(&path, &source, "type")?, source))
 }
 
-fn image<'s>(path: &str, members: &Members<'s>) -> Result<ImageSource<'s>, RequestError> {
+fn image<'s>(
+    path: &str,
+    members: &Members<'s>,
+    dropped: &mut Vec<Cow<'_, str>>,
+) -> Result<ImageSource<'s>, RequestError> {
     let (kind, source) = source(path, members)?;
     let path = format!("{path}.source");
-    match &*kind {
-        "url" => Ok(ImageSource::Url(required(&path, &source, "url")?)),
-        "base64" => Ok(ImageSource::Base64 {
-            media_type: required(&path, &source, "media_type")?,
-            data: required(&path, &source, "data")?,
-        }),
-        _ => Err(invalid(format!("{path}.type"), "base64 or url: the provider of this model has not the file")),
+    let (image, placed) = match &*kind {
+        "url" => (ImageSource::Url(required(&path, &source, "url")?), &["type", "url"][..]),
+        "base64" => {
+            let media_type = required(&path, &source, "media_type")?;
+            let data = required(&path, &source, "data")?;
+            (ImageSource::Base64 { media_type, data }, &["type", "media_type", "data"][..])
+        }
+        _ => return Err(invalid(format!("{path}.type"), "base64 or url: the provider of this model has not the file")),
+    };
+    if !image.is_plausible() {
+        return Err(invalid(path, "an http or https URL, or an image in base64"));
     }
+    list_rest(&path, &source, placed, dropped);
+    Ok(image)
 }
 
 /// The media type of a document and its bytes in base64.
-fn document<'s>(path: &str, members: &Members<'s>) -> Result<(Cow<'s, str>, Cow<'s, str>), RequestError> {
+fn document<'s>(
+    path: &str,
+    members: &Members<'s>,
+    dropped: &mut Vec<Cow<'_, str>>,
+) -> Result<(Cow<'s, str>, Cow<'s, str>), RequestError> {
     let (kind, source) = source(path, members)?;
     let path = format!("{path}.source");
+    list_rest(&path, &source, &["type", "media_type", "data"], dropped);
     match &*kind {
         "base64" => Ok((required(&path, &source, "media_type")?, required(&path, &source, "data")?)),
         "text" => {

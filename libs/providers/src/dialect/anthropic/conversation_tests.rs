@@ -66,6 +66,72 @@ fn what_has_no_place_is_listed() {
 }
 
 #[test]
+fn nothing_is_lost_unlisted() {
+    let listed = |text: &str| {
+        let request = MessagesRequest::parse(text.as_bytes()).unwrap();
+        let dropped = request.conversation().unwrap().dropped;
+        dropped.iter().map(|path| path.clone().into_owned()).collect::<Vec<_>>()
+    };
+    let mut dropped = listed(
+        r#"{"max_tokens":9,"metadata":{"user_id":"u","team":"t"},"tool_choice":{"type":"auto","mark":1},
+            "thinking":{"type":"enabled","budget_tokens":2000,"display":"omitted"},
+            "output_config":{"format":{"type":"json_schema","schema":{},"mark":1}},"output_format":{"type":"json_schema"},
+            "messages":[{"role":"user","content":[{"type":"text","text":"a","mark":1},
+            {"type":"image","mark":1,"source":{"type":"url","url":"https://host.example/a","mark":1}}],"mark":1},
+            {"role":"assistant","content":[{"type":"tool_use","id":"1","name":"f","input":{},"caller":{"type":"direct"},
+            "cache_control":{"type":"ephemeral"}}]},
+            {"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":"r","mark":1}]},
+            {"role":"assistant","content":""}]}"#,
+    );
+    dropped.sort();
+    assert_eq!(
+        dropped,
+        [
+            "messages[0].content[0].mark",
+            "messages[0].content[1].mark",
+            "messages[0].content[1].source.mark",
+            "messages[0].mark",
+            "messages[1].content[0].cache_control",
+            "messages[1].content[0].caller",
+            "messages[2].content[0].mark",
+            "messages[3]",
+            "metadata.team",
+            "output_config.format.mark",
+            "output_format",
+            "thinking.display",
+            "tool_choice",
+            "tool_choice.mark",
+        ]
+    );
+    for (thinking, path) in [
+        (r#"{"type":"adaptive"}"#, "thinking"),
+        (r#"{"type":"unheard of"}"#, "thinking"),
+        (r#"{"type":"disabled","budget_tokens":9}"#, "thinking.budget_tokens"),
+    ] {
+        let body = format!(r#"{{"max_tokens":9,"thinking":{thinking},"messages":[{{"role":"user","content":"a"}}]}}"#);
+        assert_eq!(listed(&body), [path], "{thinking}");
+    }
+}
+
+#[test]
+fn somebody_has_to_say_something_that_is_theirs_to_say() {
+    for (messages, field) in [
+        (r#"{"role":"user","content":""}"#, "messages"),
+        (r#"{"role":"user","content":[{"type":"text","text":""}]}"#, "messages"),
+        (r#"{"role":"user","content":[{"type":"thinking","thinking":"t","signature":"s"}]}"#, "messages"),
+        (
+            r#"{"role":"assistant","content":[{"type":"tool_result","tool_use_id":"1","content":"r"}]}"#,
+            "messages[0].content",
+        ),
+        (r#"{"role":"user","content":[{"type":"tool_use","id":"1","name":"f","input":{}}]}"#, "messages[0].content"),
+    ] {
+        let body = format!(r#"{{"max_tokens":9,"messages":[{messages}]}}"#);
+        let request = MessagesRequest::parse(body.as_bytes()).unwrap();
+        assert_eq!(request.conversation().unwrap_err().param(), Some(field), "{messages}");
+    }
+}
+
+#[test]
 fn how_much_thought_is_asked_for() {
     let asked = |members: &str| {
         let body = format!(r#"{{"max_tokens":9{members},"messages":[{{"role":"user","content":"a"}}]}}"#);
@@ -110,7 +176,7 @@ fn what_would_change_the_meaning_is_refused() {
         (r#""thinking":{"type":"enabled"}"#, "thinking.budget_tokens"),
         (r#""output_config":{"effort":"some"}"#, "output_config.effort"),
         (r#""output_format":{"type":"xml"}"#, "output_format.type"),
-        (r#""system":[{"type":"image","source":{"type":"url","url":"x"}}]"#, "system"),
+        (r#""system":[{"type":"image","source":{"type":"url","url":"https://host.example/a"}}]"#, "system"),
     ] {
         let body = format!(r#"{{"max_tokens":9,{members},"messages":[{{"role":"user","content":"a"}}]}}"#);
         let request = MessagesRequest::parse(body.as_bytes()).unwrap();
@@ -120,6 +186,8 @@ fn what_would_change_the_meaning_is_refused() {
         (r#"{"type":"container_upload","file_id":"f"}"#, "type"),
         (r#"{"type":"image","source":{"type":"file","file_id":"f"}}"#, "source.type"),
         (r#"{"type":"image"}"#, "source"),
+        (r#"{"type":"image","source":{"type":"url","url":"ftp://host.example/a"}}"#, "source"),
+        (r#"{"type":"image","source":{"type":"base64","media_type":"image/png","data":"!!!"}}"#, "source"),
         (r#"{"type":"document","source":{"type":"url","url":"x"}}"#, "source.type"),
         (r#"{"type":"tool_result","content":"a"}"#, "tool_use_id"),
         (r#"{"type":"tool_use","name":"f","input":{}}"#, "id"),

@@ -10,10 +10,14 @@ use serde_json::value::{RawValue, to_raw_value};
 use super::thinking::{Thinking, thinking};
 use crate::dialect::openai::{Outgoing, RequestError};
 use crate::hub::{Block, Conversation, Format, ImageSource, Role, SettingKind, Tool, ToolChoice, Turn, input_object};
+use crate::images::checked_data;
 use crate::json::Members;
 
 /// The bound for an answer that nobody else bounds: the API insists on one.
 const DEFAULT_MAX_TOKENS: u64 = 4096;
+
+/// The images that the API reads.
+const IMAGE_TYPES: [&str; 4] = ["image/jpeg", "image/png", "image/gif", "image/webp"];
 
 #[derive(Serialize)]
 struct Body<'a> {
@@ -157,14 +161,23 @@ pub(crate) fn body(
     let max_tokens = max_tokens(conversation, outgoing);
     let tool_choice = tool_choice(conversation);
     let thinking = thinking(conversation, max_tokens, dropped);
-    let mut messages = Vec::with_capacity(conversation.turns.len());
+    let mut turns: Vec<(Role, Vec<BlockOut<'_>>)> = Vec::with_capacity(conversation.turns.len());
     for turn in &conversation.turns {
         let blocks = turn_blocks(turn, dropped)?;
-        if !blocks.is_empty() {
-            let role = if turn.role == Role::User { "user" } else { "assistant" };
-            messages.push(Message { role, content: content(blocks) });
+        // What one side says goes on where nothing is left of what the other said between.
+        match turns.last_mut().filter(|(role, _)| *role == turn.role) {
+            _ if blocks.is_empty() => {}
+            Some((_, said)) => said.extend(blocks),
+            None => turns.push((turn.role, blocks)),
         }
     }
+    let mut messages: Vec<Message<'_>> = turns
+        .into_iter()
+        .map(|(role, blocks)| {
+            let role = if role == Role::User { "user" } else { "assistant" };
+            Message { role, content: content(blocks) }
+        })
+        .collect();
     if messages.is_empty() {
         return Err(RequestError::Invalid {
             field: "messages".to_owned(),
@@ -191,7 +204,16 @@ pub(crate) fn body(
     match &conversation.format {
         // The API has schemas only; any object is what a prompt has to ask for.
         Some(Format::Json) => dropped.push("response_format".to_owned()),
-        Some(Format::Schema { schema, .. }) => {
+        Some(Format::Schema { name, description, schema, strict }) => {
+            // Answers keep to a schema always, and it has no name.
+            let lost = [
+                ("name", *name != "answer"),
+                ("description", description.is_some()),
+                ("strict", *strict == Some(false)),
+            ];
+            for (member, _) in lost.iter().filter(|(_, is_lost)| *is_lost) {
+                drop_once(dropped, &format!("response_format.json_schema.{member}"));
+            }
             body.output_config = Some(OutputConfig { format: FormatOut::JsonSchema { schema } });
         }
         None => {}
@@ -283,7 +305,14 @@ fn block_out<'a>(block: &'a Block<'_>, dropped: &mut Vec<String>) -> Result<Opti
             }
             let source = match source {
                 ImageSource::Url(url) => Source::Url { url },
-                ImageSource::Base64 { media_type, data } => Source::Base64 { media_type, data },
+                ImageSource::Base64 { media_type, data } => {
+                    let (media_type, data) =
+                        checked_data(media_type, data, &IMAGE_TYPES).ok_or_else(|| RequestError::Invalid {
+                            field: "messages".to_owned(),
+                            must: "free of images other than JPEG, PNG, GIF and WebP, which the provider cannot read",
+                        })?;
+                    Source::Base64 { media_type, data }
+                }
             };
             (Kind::Image { source }, *cache)
         }
@@ -298,7 +327,10 @@ fn block_out<'a>(block: &'a Block<'_>, dropped: &mut Vec<String>) -> Result<Opti
             return Ok(None);
         }
         Block::RedactedReasoning { data } => (Kind::RedactedThinking { data }, None),
-        Block::ToolCall { id, name, arguments, .. } => {
+        Block::ToolCall { id, name, arguments, signature } => {
+            if signature.is_some() {
+                drop_once(dropped, "extra_content");
+            }
             (Kind::ToolUse { id: call_id(id), name, input: input_object(arguments) }, None)
         }
         Block::ToolResult { call_id: of, content: said, is_error, cache, .. } => {
@@ -399,7 +431,12 @@ fn settings<'a>(conversation: &'a Conversation<'_>, body: &mut Body<'a>, dropped
         let number = setting.value.get().parse::<f64>();
         match setting.kind {
             // Other than as it is, the model does not think (Anthropic API reference, Extended thinking).
-            SettingKind::Temperature if !thinks => body.temperature = temperature(setting.value),
+            SettingKind::Temperature if !thinks => {
+                if number.is_ok_and(|number| number > 1.0) {
+                    dropped.push(setting.name.to_owned());
+                }
+                body.temperature = temperature(setting.value);
+            }
             SettingKind::Temperature if number == Ok(1.0) => {}
             SettingKind::TopP if !thinks || number.is_ok_and(|number| number >= 0.95) => {
                 body.top_p = Some(setting.value);

@@ -33,6 +33,10 @@ pub(super) fn thinking(
         dropped.push(reasoning.name.to_owned());
         return None;
     }
+    if reasoning.budget.is_some() && reasoning.effort.is_some() {
+        // One of the two is all that can be said.
+        dropped.push(reasoning.name.to_owned());
+    }
     Some(Thinking::Enabled { budget_tokens })
 }
 

@@ -14,7 +14,7 @@ use crate::hub::{Conversation, Effort, Format, Reasoning, Setting, SettingKind, 
 use crate::json::{Members, elements, text_of};
 
 /// The members that are read, and those that are the gateway's own business.
-const PLACED: [&str; 19] = [
+const PLACED: [&str; 18] = [
     "model",
     "messages",
     "stream",
@@ -32,7 +32,6 @@ const PLACED: [&str; 19] = [
     "stop",
     "user",
     "safety_identifier",
-    "metadata",
     "ragmux",
 ];
 
@@ -63,7 +62,10 @@ impl ChatRequest<'_> {
         };
         turns::read(&self.messages, &mut conversation)?;
         self.read_tools(&mut conversation)?;
-        conversation.format = self.members.present("response_format").map(format).transpose()?.flatten();
+        conversation.format = match self.members.present("response_format") {
+            Some(value) => format(value, &mut conversation.dropped)?,
+            None => None,
+        };
         conversation.reasoning = self.reasoning(&mut conversation.dropped)?;
         conversation.stop = self.stop.map(stop).transpose()?.unwrap_or_default();
         for (name, kind) in SETTINGS {
@@ -83,6 +85,18 @@ impl ChatRequest<'_> {
     }
 
     fn list_dropped(&self, dropped: &mut Vec<Cow<'_, str>>) {
+        let both = |name, other| self.members.present(name).is_some() && self.members.present(other).is_some();
+        // Each of them is read where the other is not.
+        for (name, other) in [
+            ("functions", "tools"),
+            ("function_call", "tool_choice"),
+            ("user", "safety_identifier"),
+            ("thinking", "reasoning"),
+        ] {
+            if both(name, other) {
+                drop_path(dropped, name.to_owned());
+            }
+        }
         if self.n > 1 {
             drop_path(dropped, "n".to_owned());
         }
@@ -93,15 +107,15 @@ impl ChatRequest<'_> {
                 || SETTINGS.iter().any(|(setting, _)| *setting == name);
             let as_always =
                 AS_ALWAYS.iter().any(|(field, values)| *field == name && values.contains(&&*compact(value)));
-            if !placed && !as_always && !is_nothing(value) {
+            // The one field that asks for something with a value of nothing.
+            let asks = name == "web_search_options" && value.get() != "null";
+            if !placed && !as_always && (asks || !is_nothing(value)) {
                 drop_path(dropped, name.to_owned());
             }
         }
         let options = self.members.present("stream_options").and_then(|value| Members::parse(value.get()).ok());
-        for (name, value) in options.iter().flat_map(Members::iter) {
-            if name != "include_usage" && !is_nothing(value) {
-                drop_path(dropped, format!("stream_options.{name}"));
-            }
+        if let Some(options) = &options {
+            list_rest("stream_options", options, &["include_usage"], dropped);
         }
     }
 
@@ -125,13 +139,15 @@ impl ChatRequest<'_> {
                     ));
                 }
             };
-            let mut tool = self::tool(&format!("{path}.function"), definition)?;
+            list_rest(&path, &members, &["type", "function", "cache_control"], &mut into.dropped);
+            let mut tool = self::tool(&format!("{path}.function"), definition, &mut into.dropped)?;
             tool.cache = members.present("cache_control").or(tool.cache);
             into.tools.push(tool);
         }
         if self.tools.is_none() {
             for (at, function) in list("functions")?.into_iter().enumerate() {
-                into.tools.push(tool(&format!("functions[{at}]"), function)?);
+                let tool = tool(&format!("functions[{at}]"), function, &mut into.dropped)?;
+                into.tools.push(tool);
             }
         }
         into.parallel_tools = match self.members.present("parallel_tool_calls").map(RawValue::get) {
@@ -147,7 +163,11 @@ impl ChatRequest<'_> {
             None => ("function_call", self.members.present("function_call")),
         };
         if let Some(choice) = choice {
+            let has_tools = !into.tools.is_empty();
             read_choice(field, choice, into)?;
+            if !has_tools && into.tool_choice != Some(ToolChoice::None) {
+                drop_path(&mut into.dropped, field.to_owned());
+            }
         }
         Ok(())
     }
@@ -158,7 +178,12 @@ impl ChatRequest<'_> {
             // As Anthropic and DeepSeek have it.
             let members = object_at("thinking", value)?;
             let budget = budget("thinking.budget_tokens", members.present("budget_tokens"))?;
-            let effort = match members.present("type").and_then(text_of).as_deref() {
+            list_rest("thinking", &members, &["type", "budget_tokens"], dropped);
+            let kind = members.present("type").and_then(text_of);
+            if !matches!(kind.as_deref(), Some("enabled" | "disabled")) {
+                drop_path(dropped, "thinking.type".to_owned());
+            }
+            let effort = match kind.as_deref() {
                 Some("disabled") => Some(Effort::None),
                 _ if budget.is_some() => None,
                 _ => Some(Effort::Medium),
@@ -174,11 +199,7 @@ impl ChatRequest<'_> {
                 (None, Some("true")) if budget.is_none() => Some(Effort::Medium),
                 (None, _) => None,
             };
-            for (name, value) in members.iter() {
-                if !["effort", "max_tokens", "enabled"].contains(&name) && !is_nothing(value) {
-                    drop_path(dropped, format!("reasoning.{name}"));
-                }
-            }
+            list_rest("reasoning", &members, &["effort", "max_tokens", "enabled"], dropped);
             if effort.is_some() || budget.is_some() {
                 reasoning = Some(Reasoning { name: "reasoning", effort, budget });
             }
@@ -192,8 +213,9 @@ impl ChatRequest<'_> {
     }
 }
 
-fn tool<'s>(path: &str, definition: &'s RawValue) -> Result<Tool<'s>, RequestError> {
+fn tool<'s>(path: &str, definition: &'s RawValue, dropped: &mut Vec<Cow<'_, str>>) -> Result<Tool<'s>, RequestError> {
     let members = object_at(path, definition)?;
+    list_rest(path, &members, &["name", "description", "parameters", "strict", "cache_control"], dropped);
     let parameters = members.present("parameters");
     if parameters.is_some_and(|schema| !schema.get().starts_with('{')) {
         return Err(invalid(format!("{path}.parameters"), "an object"));
@@ -220,6 +242,7 @@ fn read_choice<'s>(field: &'static str, choice: &'s RawValue, into: &mut Convers
         return Ok(());
     }
     let members = object_at(field, choice)?;
+    list_rest(field, &members, &["type", "function", "allowed_tools", "name"], &mut into.dropped);
     let named = |members: &Members<'s>| members.present("name").and_then(text_of);
     let function = |members: &Members<'s>| named(&Members::parse(members.present("function")?.get()).ok()?);
     if let Some(allowed) = members.present("allowed_tools") {
@@ -235,8 +258,9 @@ fn read_choice<'s>(field: &'static str, choice: &'s RawValue, into: &mut Convers
     Ok(())
 }
 
-fn format(value: &RawValue) -> Result<Option<Format<'_>>, RequestError> {
+fn format<'s>(value: &'s RawValue, dropped: &mut Vec<Cow<'_, str>>) -> Result<Option<Format<'s>>, RequestError> {
     let members = object_at("response_format", value)?;
+    list_rest("response_format", &members, &["type", "json_schema"], dropped);
     match text_at("response_format", &members, "type")?.as_ref() {
         "text" => Ok(None),
         "json_object" => Ok(Some(Format::Json)),
@@ -244,6 +268,7 @@ fn format(value: &RawValue) -> Result<Option<Format<'_>>, RequestError> {
             let field = "response_format.json_schema";
             let value = members.present("json_schema").ok_or_else(|| invalid(field, "an object"))?;
             let inner = object_at(field, value)?;
+            list_rest(field, &inner, &["name", "description", "schema", "strict"], dropped);
             let schema = inner.present("schema").filter(|schema| schema.get().starts_with('{'));
             Ok(Some(Format::Schema {
                 name: inner.present("name").and_then(text_of).unwrap_or(Cow::Borrowed("answer")),
@@ -310,6 +335,15 @@ fn compact(value: &RawValue) -> Cow<'_, str> {
         return Cow::Borrowed(text);
     }
     Cow::Owned(text.split_whitespace().collect())
+}
+
+/// Lists the members of an object that have no place, unless they ask for nothing.
+pub(super) fn list_rest(path: &str, members: &Members<'_>, placed: &[&str], dropped: &mut Vec<Cow<'_, str>>) {
+    for (name, value) in members.iter() {
+        if !placed.contains(&name) && !is_nothing(value) {
+            drop_path(dropped, format!("{path}.{name}"));
+        }
+    }
 }
 
 /// Lists a path once, as far as the list is of use to anybody: names are the client's and may be any number and length.

@@ -199,8 +199,7 @@ fn tools_and_what_is_chosen_of_them_are_read() {
 fn what_steers_the_answer_is_read() {
     let body = with(json!({
         "stream": true, "temperature": 0.5, "top_p": 1, "top_k": 4, "seed": 7, "frequency_penalty": -1,
-        "presence_penalty": 2, "max_tokens": 5, "max_completion_tokens": 9, "stop": ["a", "b"], "user": "u",
-        "safety_identifier": "s",
+        "presence_penalty": 2, "max_tokens": 5, "max_completion_tokens": 9, "stop": ["a", "b"], "safety_identifier": "s",
         "response_format": { "type": "json_schema", "json_schema": { "name": "n", "strict": true, "schema": { "a": 1 } } },
     }));
     read(&body, |conversation| {
@@ -264,6 +263,7 @@ fn what_has_no_place_is_listed_unless_it_asks_for_nothing() {
                 "messages[].audio",
                 "messages[].content[].mark",
                 "messages[].name",
+                "metadata",
                 "n",
                 "reasoning.exclude",
                 "stream_options.include_obfuscation",
@@ -271,6 +271,51 @@ fn what_has_no_place_is_listed_unless_it_asks_for_nothing() {
             ]
         );
     });
+    let body = json!({
+        "messages": [
+            { "role": "user", "content": [
+                { "type": "image_url", "image_url": { "url": "https://host.example/a.png", "mark": 1 } },
+                { "type": "file", "file": { "filename": "a.pdf", "file_data": "QQ==", "mark": 1 } },
+            ] },
+            { "role": "assistant", "tool_calls": [{ "id": "1", "type": "function", "index": 0, "mark": 1,
+                "cache_control": {"type": "ephemeral"}, "extra_content": { "x": 1 },
+                "function": { "name": "f", "arguments": "{}", "mark": 1 } }] },
+            { "role": "user", "content": "q" },
+        ],
+        "tools": [{ "type": "function", "mark": 1, "function": { "name": "f", "mark": 1 } }],
+        "functions": [{ "name": "g" }], "function_call": "auto",
+        "tool_choice": { "type": "function", "function": { "name": "f" }, "mark": 1 },
+        "user": "u", "safety_identifier": "s", "web_search_options": {},
+        "thinking": { "type": "adaptive", "display": "omitted" },
+        "response_format": { "type": "json_schema", "mark": 1, "json_schema": { "name": "n", "schema": {}, "mark": 1 } },
+    });
+    read(&body, |conversation| {
+        let mut dropped = conversation.dropped.clone();
+        dropped.sort();
+        assert_eq!(
+            dropped,
+            [
+                "function_call",
+                "functions",
+                "messages[0].content[0].image_url.mark",
+                "messages[0].content[1].file.mark",
+                "messages[1].tool_calls[0].cache_control",
+                "messages[1].tool_calls[0].extra_content",
+                "messages[1].tool_calls[0].function.mark",
+                "messages[1].tool_calls[0].mark",
+                "response_format.json_schema.mark",
+                "response_format.mark",
+                "thinking.display",
+                "thinking.type",
+                "tool_choice.mark",
+                "tools[0].function.mark",
+                "tools[0].mark",
+                "user",
+                "web_search_options",
+            ]
+        );
+    });
+    read(&with(json!({ "tool_choice": "required" })), |conversation| assert_eq!(conversation.dropped, ["tool_choice"]));
     let many: serde_json::Map<_, _> = (0..500).map(|at| (format!("field{at}"), 1.into())).collect();
     read(&with(many.into()), |conversation| assert_eq!(conversation.dropped.len(), 128));
 }
@@ -288,6 +333,11 @@ fn what_cannot_be_said_elsewhere_is_refused_by_its_field() {
         (part(json!({ "type": "image_url" })), "messages[0].content[0].image_url"),
         (part(json!({ "type": "image_url", "image_url": {} })), "messages[0].content[0].image_url.url"),
         (part(json!({ "type": "image_url", "image_url": "data:,x" })), "messages[0].content[0].image_url"),
+        (
+            part(json!({ "type": "image_url", "image_url": "data:image/png;base64,!!!" })),
+            "messages[0].content[0].image_url",
+        ),
+        (part(json!({ "type": "image_url", "image_url": "ftp://host.example/a" })), "messages[0].content[0].image_url"),
         (part(json!({ "type": "file", "file": { "file_id": "f" } })), "messages[0].content[0].file.file_data"),
         (
             said(json!({ "role": "system", "content": [{ "type": "image_url", "image_url": "a" }] })),

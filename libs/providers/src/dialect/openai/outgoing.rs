@@ -10,10 +10,10 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::assemble::Outgoing;
-use super::quirks::{Quirks, Thinking, Thoughts};
+use super::quirks::{Quirks, Thinking, Thoughts, effort_of_budget, word};
 use super::request::RequestError;
 use crate::hub::{
-    Block, Conversation, Effort, Format, ImageSource, Reasoning, Role, Setting, SettingKind, Tool, ToolChoice, Turn,
+    Block, Conversation, Effort, Format, ImageSource, Reasoning, Role, Setting, SettingKind, Tool, ToolChoice,
 };
 
 #[derive(Serialize)]
@@ -185,15 +185,35 @@ impl Writing<'_> {
         }
     }
 
-    fn messages<'a>(&mut self, conversation: &'a Conversation<'_>) -> Result<Vec<Message<'a>>, RequestError> {
+    fn messages<'a, 'b: 'a>(&mut self, conversation: &'a Conversation<'b>) -> Result<Vec<Message<'a>>, RequestError> {
         let mut messages = Vec::with_capacity(conversation.turns.len() + 1);
         if let Some(content) = self.content(conversation.system.iter())? {
             messages.push(Message { role: "system", content: Some(content), ..Message::default() });
         }
+        // What one side says goes on where nothing is left of what the other said between, such as thoughts.
+        let mut turns: Vec<(Role, Vec<&'a Block<'b>>)> = Vec::with_capacity(conversation.turns.len());
         for turn in &conversation.turns {
-            match turn.role {
-                Role::User => self.user(turn, &mut messages)?,
-                Role::Assistant => self.assistant(turn, &mut messages)?,
+            if !turn.blocks.iter().any(says_something) {
+                if turn.blocks.iter().any(|block| !matches!(block, Block::Text { .. })) {
+                    self.drop("reasoning");
+                }
+                continue;
+            }
+            match turns.last_mut().filter(|(role, _)| *role == turn.role) {
+                Some((_, blocks)) => blocks.extend(&turn.blocks),
+                None => turns.push((turn.role, turn.blocks.iter().collect())),
+            }
+        }
+        if turns.is_empty() {
+            return Err(RequestError::Invalid {
+                field: "messages".to_owned(),
+                must: "a conversation in which somebody says something",
+            });
+        }
+        for (role, blocks) in turns {
+            match role {
+                Role::User => self.user(&blocks, &mut messages)?,
+                Role::Assistant => self.assistant(&blocks, &mut messages)?,
             }
         }
         Ok(messages)
@@ -201,9 +221,13 @@ impl Writing<'_> {
 
     /// Results first, each a message of its own behind its call. Such messages hold text only, so their images and files
     /// go to the front of what the user says next.
-    fn user<'a>(&mut self, turn: &'a Turn<'_>, messages: &mut Vec<Message<'a>>) -> Result<(), RequestError> {
+    fn user<'a, 'b: 'a>(
+        &mut self,
+        blocks: &[&'a Block<'b>],
+        messages: &mut Vec<Message<'a>>,
+    ) -> Result<(), RequestError> {
         let mut moved = Vec::new();
-        for block in &turn.blocks {
+        for block in blocks.iter().copied() {
             let Block::ToolResult { call_id, content, is_error, cache, .. } = block else { continue };
             if *is_error {
                 self.drop("is_error");
@@ -226,18 +250,22 @@ impl Writing<'_> {
                 ..Message::default()
             });
         }
-        let said = turn.blocks.iter().filter(|block| !matches!(block, Block::ToolResult { .. }));
+        let said = blocks.iter().copied().filter(|block| !matches!(block, Block::ToolResult { .. }));
         if let Some(content) = self.content(moved.into_iter().chain(said))? {
             messages.push(Message { role: "user", content: Some(content), ..Message::default() });
         }
         Ok(())
     }
 
-    fn assistant<'a>(&mut self, turn: &'a Turn<'_>, messages: &mut Vec<Message<'a>>) -> Result<(), RequestError> {
+    fn assistant<'a, 'b: 'a>(
+        &mut self,
+        blocks: &[&'a Block<'b>],
+        messages: &mut Vec<Message<'a>>,
+    ) -> Result<(), RequestError> {
         let mut message = Message { role: "assistant", ..Message::default() };
         let mut thoughts = String::new();
         let mut said = Vec::new();
-        for block in &turn.blocks {
+        for block in blocks.iter().copied() {
             match block {
                 Block::ToolCall { id, name, arguments, .. } => {
                     let arguments = if arguments.is_empty() { "{}" } else { arguments };
@@ -298,11 +326,13 @@ impl Writing<'_> {
         for block in blocks {
             parts.extend(self.part(block)?);
         }
-        Ok(Some(Content::Parts(parts)))
+        Ok((!parts.is_empty()).then_some(Content::Parts(parts)))
     }
 
     fn part<'a>(&mut self, block: &'a Block<'_>) -> Result<Option<Part<'a>>, RequestError> {
         Ok(match block {
+            // Some servers refuse texts of nothing.
+            Block::Text { text, .. } if text.is_empty() => None,
             Block::Text { text, cache } => {
                 Some(Part::Text { text: Cow::Borrowed(text), cache_control: self.mark(*cache) })
             }
@@ -392,6 +422,9 @@ impl Writing<'_> {
     fn reasoning(&mut self, reasoning: Reasoning, model: &str, body: &mut Body) -> Result<(), RequestError> {
         let effort = reasoning.effort.or_else(|| reasoning.budget.map(effort_of_budget));
         let Some(effort) = effort else { return Ok(()) };
+        if reasoning.effort.is_some() && reasoning.budget.is_some() {
+            self.drop(&format!("{}.budget_tokens", reasoning.name));
+        }
         match self.quirks.thinking {
             Thinking::Effort => body.put("reasoning_effort", word(effort)),
             Thinking::EffortOf(models) if models.iter().any(|beginning| model.starts_with(beginning)) => {
@@ -426,6 +459,15 @@ impl Writing<'_> {
     }
 }
 
+/// Whether a block comes to something in a Chat request on its own: thoughts go with what was said after them.
+fn says_something(block: &Block<'_>) -> bool {
+    match block {
+        Block::Text { text, .. } => !text.is_empty(),
+        Block::Reasoning { .. } | Block::RedactedReasoning { .. } => false,
+        Block::Image { .. } | Block::Document { .. } | Block::ToolCall { .. } | Block::ToolResult { .. } => true,
+    }
+}
+
 fn joined<'a, 'b: 'a>(blocks: impl Iterator<Item = &'a Block<'b>>) -> String {
     let texts: Vec<&str> = blocks
         .filter_map(|block| match block {
@@ -440,27 +482,6 @@ fn joined<'a, 'b: 'a>(blocks: impl Iterator<Item = &'a Block<'b>>) -> String {
 fn text_of_document(media_type: &str, data: &str) -> Option<String> {
     let bytes = STANDARD.decode(data).ok().filter(|_| media_type.starts_with("text/"))?;
     String::from_utf8(bytes).ok()
-}
-
-fn word(effort: Effort) -> &'static str {
-    match effort {
-        Effort::None => "none",
-        Effort::Minimal => "minimal",
-        Effort::Low => "low",
-        Effort::Medium => "medium",
-        Effort::High => "high",
-        Effort::Highest => "xhigh",
-    }
-}
-
-/// The effort that a budget of tokens comes near to.
-fn effort_of_budget(budget: u64) -> Effort {
-    match budget {
-        0 => Effort::None,
-        1..4096 => Effort::Low,
-        4096..16_384 => Effort::Medium,
-        _ => Effort::High,
-    }
 }
 
 #[cfg(test)]

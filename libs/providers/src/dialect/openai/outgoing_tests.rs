@@ -62,6 +62,24 @@ fn every_provider_gets_what_its_reference_knows() {
 }
 
 #[test]
+fn a_turn_of_which_nothing_is_left_joins_its_neighbours() {
+    let mut conversation = Conversation::default();
+    let text = |text: &'static str| Block::Text { text: text.into(), cache: None };
+    let thought = || Block::Reasoning { text: "hm".into(), signature: None };
+    conversation.say(Role::User, [text("a")]);
+    conversation.say(Role::Assistant, [thought(), text("")]);
+    conversation.say(Role::User, [text("b")]);
+    let mut dropped = Vec::new();
+    let sent = body(&conversation, OpenAi, &OUTGOING, &mut dropped).unwrap();
+    let sent: Value = serde_json::from_slice(&sent).unwrap();
+    assert_eq!(sent["messages"], json!([{ "role": "user", "content": "a\n\nb" }]));
+    assert_eq!(dropped, ["reasoning"]);
+    let mut nothing = Conversation::default();
+    nothing.say(Role::User, [thought()]);
+    assert_eq!(body(&nothing, OpenAi, &OUTGOING, &mut dropped).unwrap_err().param(), Some("messages"));
+}
+
+#[test]
 fn images_and_files_of_results_are_said_by_the_user() {
     let mut conversation = Conversation::default();
     conversation.say(

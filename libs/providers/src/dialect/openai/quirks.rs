@@ -2,6 +2,8 @@
 
 use domain::ProviderType;
 
+use crate::hub::Effort;
+
 /// How a provider takes what it is asked for how much the model is to think.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Thinking {
@@ -125,5 +127,27 @@ impl Quirks {
             | ProviderType::CohereRerank
             | ProviderType::VoyageRerank => OPENAI,
         }
+    }
+}
+
+/// The word of the API.
+pub(super) fn word(effort: Effort) -> &'static str {
+    match effort {
+        Effort::None => "none",
+        Effort::Minimal => "minimal",
+        Effort::Low => "low",
+        Effort::Medium => "medium",
+        Effort::High => "high",
+        Effort::Highest => "xhigh",
+    }
+}
+
+/// The effort that a budget of tokens comes near to.
+pub(super) fn effort_of_budget(budget: u64) -> Effort {
+    match budget {
+        0 => Effort::None,
+        1..4096 => Effort::Low,
+        4096..16_384 => Effort::Medium,
+        _ => Effort::High,
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde_json::value::RawValue;
 
-use super::conversation::{drop_path, invalid, is_nothing, object_at, text_at};
+use super::conversation::{drop_path, invalid, is_nothing, list_rest, object_at, text_at};
 use super::request::{ChatMessage, Content, MAX_ITEMS, Part, RequestError};
 use crate::hub::{Block, Conversation, ImageSource, Role, Turn};
 use crate::json::{Members, elements, said_in, text_of};
@@ -101,11 +101,11 @@ impl<'s> Reading<'_, 's> {
                 .checked_sub(calls.len())
                 .ok_or_else(|| invalid("messages", "a conversation of at most 65536 calls of tools"))?;
             for (number, call) in calls.into_iter().enumerate() {
-                blocks.push(tool_call(&format!("{field}[{number}]"), call)?);
+                blocks.push(tool_call(&format!("{field}[{number}]"), call, &mut self.into.dropped)?);
             }
         }
         if let Some(call) = message.members.present("function_call") {
-            let (name, arguments) = function(&format!("{path}.function_call"), call)?;
+            let (name, arguments) = function(&format!("{path}.function_call"), call, &mut self.into.dropped)?;
             let id = Cow::Owned(format!("call_{at}"));
             self.functions.insert(name.clone(), Cow::clone(&id));
             blocks.push(Block::ToolCall { id, name, arguments, signature: None });
@@ -174,7 +174,7 @@ fn content<'s>(
         Content::Parts(parts) => {
             let mut blocks = Vec::with_capacity(parts.len());
             for (at, part) in parts.iter().enumerate() {
-                self::part(&format!("{path}.content[{at}]"), part, place, &mut blocks)?;
+                self::part(&format!("{path}.content[{at}]"), part, place, &mut blocks, dropped)?;
                 for (name, value) in part.members.iter() {
                     if !PLACED_IN_PARTS.contains(&name) && !is_nothing(value) {
                         drop_path(dropped, format!("messages[].content[].{name}"));
@@ -194,7 +194,13 @@ fn content<'s>(
     Ok(blocks)
 }
 
-fn part<'s>(path: &str, part: &'s Part<'_>, place: Place, blocks: &mut Vec<Block<'s>>) -> Result<(), RequestError> {
+fn part<'s>(
+    path: &str,
+    part: &'s Part<'_>,
+    place: Place,
+    blocks: &mut Vec<Block<'s>>,
+    dropped: &mut Vec<Cow<'_, str>>,
+) -> Result<(), RequestError> {
     const MUST: &str = "text, image_url or file: the provider has no place for anything else";
     let cache = part.members.present("cache_control");
     match part.kind.as_ref() {
@@ -216,17 +222,19 @@ fn part<'s>(path: &str, part: &'s Part<'_>, place: Place, blocks: &mut Vec<Block
                 Some(url) => (url, None),
                 None => {
                     let members = object_at(&field, value)?;
+                    list_rest(&field, &members, &["url", "detail"], dropped);
                     (text_at(&field, &members, "url")?, members.present("detail").and_then(text_of))
                 }
             };
-            let source = ImageSource::of_url(url)
-                .ok_or_else(|| invalid(field, "a URL; a data: URL must name its media type and be base64"))?;
+            let source = ImageSource::of_url(url).filter(ImageSource::is_plausible).ok_or_else(|| {
+                invalid(field, "an http or https URL; a data: URL must name its media type and be base64")
+            })?;
             blocks.push(Block::Image { source, detail, cache });
         }
         "file" => {
             let field = format!("{path}.file");
             let value = part.members.present("file").ok_or_else(|| invalid(field.as_str(), "an object"))?;
-            blocks.push(file(&field, value, cache)?);
+            blocks.push(file(&field, value, cache, dropped)?);
         }
         // As Mistral's models answer, and want it back.
         "thinking" => {
@@ -240,8 +248,14 @@ fn part<'s>(path: &str, part: &'s Part<'_>, place: Place, blocks: &mut Vec<Block
     Ok(())
 }
 
-fn file<'s>(field: &str, value: &'s RawValue, cache: Option<&'s RawValue>) -> Result<Block<'s>, RequestError> {
+fn file<'s>(
+    field: &str,
+    value: &'s RawValue,
+    cache: Option<&'s RawValue>,
+    dropped: &mut Vec<Cow<'_, str>>,
+) -> Result<Block<'s>, RequestError> {
     let members = object_at(field, value)?;
+    list_rest(field, &members, &["filename", "file_data"], dropped);
     let must = "base64 data: a file's id means nothing to another provider";
     let data = members.present("file_data").and_then(text_of);
     let data = data.filter(|data| !data.is_empty()).ok_or_else(|| invalid(format!("{field}.file_data"), must))?;
@@ -258,16 +272,26 @@ fn file<'s>(field: &str, value: &'s RawValue, cache: Option<&'s RawValue>) -> Re
     Ok(Block::Document { media_type, data, name, cache })
 }
 
-fn tool_call<'s>(path: &str, call: &'s RawValue) -> Result<Block<'s>, RequestError> {
+fn tool_call<'s>(path: &str, call: &'s RawValue, dropped: &mut Vec<Cow<'_, str>>) -> Result<Block<'s>, RequestError> {
     let members = object_at(path, call)?;
+    let signature = thought_signature(&members);
+    // `index` is of streams, from which some clients keep it.
+    let placed = ["id", "type", "index", "function", "extra_content"];
+    let placed = if signature.is_some() { &placed[..] } else { placed.split_last().map_or(&[][..], |(_, rest)| rest) };
+    list_rest(path, &members, placed, dropped);
     let field = format!("{path}.function");
     let value = members.present("function").ok_or_else(|| invalid(field.as_str(), "an object"))?;
-    let (name, arguments) = function(&field, value)?;
-    Ok(Block::ToolCall { id: text_at(path, &members, "id")?, name, arguments, signature: thought_signature(&members) })
+    let (name, arguments) = function(&field, value, dropped)?;
+    Ok(Block::ToolCall { id: text_at(path, &members, "id")?, name, arguments, signature })
 }
 
-fn function<'s>(path: &str, value: &'s RawValue) -> Result<(Cow<'s, str>, Cow<'s, str>), RequestError> {
+fn function<'s>(
+    path: &str,
+    value: &'s RawValue,
+    dropped: &mut Vec<Cow<'_, str>>,
+) -> Result<(Cow<'s, str>, Cow<'s, str>), RequestError> {
     let members = object_at(path, value)?;
+    list_rest(path, &members, &["name", "arguments"], dropped);
     let arguments = match members.present("arguments") {
         // Some clients send the object itself.
         Some(value) => text_of(value).unwrap_or(Cow::Borrowed(value.get())),
