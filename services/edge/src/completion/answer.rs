@@ -118,6 +118,8 @@ async fn stream(edge: Shared, caller: &Caller, ready: Ready) -> Result<Response,
         return Err(settle_unsent(&edge, caller, *call, overruling, headers));
     }
     call.sent();
+    let mut early = headers.clone();
+    itinerary.foretell(&mut early);
     let mut connecting = connect(&edge, itinerary);
     // Until the provider's first event the status is open: a failure is an answer of its own, with its own status.
     let first = {
@@ -155,7 +157,10 @@ async fn stream(edge: Shared, caller: &Caller, ready: Ready) -> Result<Response,
                 }
             }
         }
-        None => Relay::connecting(&edge, caller, id, dialect, call, connecting),
+        None => {
+            headers = early;
+            Relay::connecting(&edge, caller, id, dialect, call, connecting)
+        }
     };
     let mut response = Response::new(Body::from_stream(relay.into_stream().map(Ok::<_, std::convert::Infallible>)));
     *response.headers_mut() = headers;

@@ -115,21 +115,35 @@ impl Itinerary {
         }
         if let Some(headers) = headers {
             headers.insert(ATTEMPTS, HeaderValue::from(attempts.made()));
-            if let Some(target) = target.filter(|_| attempts.made() > 0) {
-                let mut tell = |name, text: &str| {
-                    if let Ok(value) = HeaderValue::from_str(text) {
-                        headers.insert(name, value);
-                    }
-                };
-                tell(MODEL, &target.model);
-                tell(CONNECTION, &target.name);
-            }
-            let dropped = requests.made.get(at).and_then(Option::as_ref).map(|call| call.dropped.as_slice());
-            if let Some(list) = dropped.filter(|dropped| !dropped.is_empty()).and_then(list) {
-                headers.insert(DROPPED, list);
+            if attempts.made() > 0 {
+                self.describe(at, headers);
             }
         }
         target.map_or(Family::Estimated, |target| target.measure.family)
+    }
+
+    /// What the client can be told before anybody has answered: where the call goes if it can go to one place only. Of
+    /// several nobody knows yet which it will be, so none is named.
+    pub(super) fn foretell(&self, headers: &mut HeaderMap) {
+        headers.remove(MODEL);
+        if let [_] = self.destinations.as_slice() {
+            self.describe(0, headers);
+        }
+    }
+
+    /// Tells what answers, and what it was not told of the request.
+    fn describe(&self, at: usize, headers: &mut HeaderMap) {
+        if let Some(target) = self.requests.target(at) {
+            for (name, text) in [(MODEL, &target.model), (CONNECTION, &target.name)] {
+                if let Ok(value) = HeaderValue::from_str(text) {
+                    headers.insert(name, value);
+                }
+            }
+        }
+        let dropped = self.requests.made.get(at).and_then(Option::as_ref).map(|call| call.dropped.as_slice());
+        if let Some(list) = dropped.filter(|dropped| !dropped.is_empty()).and_then(list) {
+            headers.insert(DROPPED, list);
+        }
     }
 
     /// The `ragmux` member of the answer.

@@ -11,7 +11,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use upstream::{Behaviour, Raw, ScriptedError, Wait};
 
 use crate::stream::{content, events};
-use crate::world::{CHAT, World, error_of, turn};
+use crate::world::{CHAT, World, error_of, header, turn};
 
 const PING: &str = ": ping\n\n";
 const MOON: &str =
@@ -102,6 +102,32 @@ async fn an_attempt_may_fail_after_the_status_was_sent() -> anyhow::Result<()> {
     let logged = world.the_logged_call().await?;
     assert_eq!((logged.status, logged.attempts, logged.charged_tokens), (200, 2, 7));
     edge.stop().await
+}
+
+#[tokio::test]
+async fn an_early_head_names_only_who_must_be_the_one_to_answer() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let early = async |names: [Option<&str>; 2]| -> anyhow::Result<()> {
+        let edge = world.edge_with(&[("STREAM_COMMIT_AFTER", "20ms")]).await?;
+        world.next_chat(Behaviour { hold: true, ..transcript(&[MOON, STOP, USAGE, DONE]) });
+        let mut answer = edge.chat(json!({ "stream": true })).send().await?;
+        assert_eq!(["x-ragmux-model", "x-ragmux-connection"].map(|name| header(&answer, name)), names);
+        assert_eq!(header(&answer, "x-ragmux-attempts"), None);
+        let mut got = Vec::new();
+        read_until(&mut answer, &mut got, |text| text == PING).await;
+        world.upstream.release(None);
+        read_until(&mut answer, &mut got, |text| text.ends_with(DONE)).await;
+        edge.stop().await
+    };
+    early([Some("real-chat"), Some("provider")]).await?;
+    // A second place to go: who answers is not known yet.
+    let other = world.database.insert_connection("other", &world.upstream.base_url(), "real-other").await?;
+    let target = format!(
+        "INSERT INTO route_targets (route_id, group_number, connection_id) VALUES ({}, 1, {})",
+        world.route.0, other.0
+    );
+    world.database.execute(target).await?;
+    early([None, None]).await
 }
 
 #[tokio::test]
