@@ -11,6 +11,7 @@ mod id;
 mod limits;
 mod money;
 mod provider;
+mod retrieval;
 mod role;
 mod secret;
 mod window;
@@ -25,6 +26,7 @@ pub use id::{
 pub use limits::{Enforcement, Limits};
 pub use money::{NanoUsd, Price, PriceSnapshot};
 pub use provider::{OutputField, ProviderType};
+pub use retrieval::{RerankSettings, RetrievalSettings, RetrieveWhen};
 pub use role::Role;
 pub use secret::Secret;
 pub use window::{Tier, Window};

@@ -1,6 +1,7 @@
 //! Projects: the tenants. Admission locks their rows, so every write to one is a single short statement.
 
-use domain::{ApiKey, Enforcement, Limits, NanoUsd, ProjectId, RouteId, StoreId, UserId};
+use domain::{ApiKey, Enforcement, Limits, NanoUsd, ProjectId, RetrievalSettings, RouteId, StoreId, UserId};
+use serde::Deserialize;
 use time::OffsetDateTime;
 
 use crate::audit::AuditEntry;
@@ -23,6 +24,8 @@ pub struct ProjectSettings {
     pub allow_unpriced: bool,
     /// How the output bound is kept.
     pub enforcement: Enforcement,
+    /// How its documents are searched.
+    pub retrieval: RetrievalSettings,
     /// The zone whose calendar its days and months follow; a name of `pg_timezone_names`.
     pub time_zone: String,
     /// Its caps.
@@ -41,6 +44,7 @@ impl ProjectSettings {
             strict_models: false,
             allow_unpriced: false,
             enforcement: Enforcement::Soft,
+            retrieval: RetrievalSettings::default(),
             time_zone: "UTC".to_owned(),
             limits: Limits::default(),
         }
@@ -78,7 +82,7 @@ macro_rules! select_projects {
         sqlx::query_as!(
             Row,
             r#"SELECT p.id, p.name, p.default_route_id, p.store_id, p.system_prompt, p.strict_models, p.allow_unpriced,
-                      p.enforcement, p.time_zone, p.requests_per_minute, p.tokens_per_minute, p.tokens_per_day,
+                      p.enforcement, p.retrieval, p.time_zone, p.requests_per_minute, p.tokens_per_minute, p.tokens_per_day,
                       p.tokens_per_month, p.cost_per_day, p.cost_per_month, p.concurrent_requests,
                       k.key_prefix AS "key_prefix?", p.revision, p.created_at, p.updated_at
                  FROM projects p
@@ -98,6 +102,7 @@ struct Row {
     strict_models: bool,
     allow_unpriced: bool,
     enforcement: String,
+    retrieval: serde_json::Value,
     time_zone: String,
     requests_per_minute: i64,
     tokens_per_minute: i64,
@@ -124,6 +129,7 @@ impl From<Row> for Project {
                 strict_models: row.strict_models,
                 allow_unpriced: row.allow_unpriced,
                 enforcement: Enforcement::parse(&row.enforcement).unwrap_or_default(),
+                retrieval: RetrievalSettings::deserialize(row.retrieval).unwrap_or_default(),
                 time_zone: row.time_zone,
                 limits: Limits {
                     requests_per_minute: row.requests_per_minute,
@@ -199,8 +205,8 @@ impl Store {
             r#"WITH made AS (
                    INSERT INTO projects (name, system_prompt, strict_models, allow_unpriced, enforcement, time_zone,
                                          requests_per_minute, tokens_per_minute, tokens_per_day, tokens_per_month,
-                                         cost_per_day, cost_per_month, concurrent_requests)
-                   VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+                                         cost_per_day, cost_per_month, concurrent_requests, retrieval)
+                   VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $18)
                    RETURNING id),
                key AS (
                    INSERT INTO api_keys (kind, name, key_hash, key_prefix, project_id)
@@ -225,7 +231,8 @@ impl Store {
             hash.as_bytes().as_slice(),
             key.display_prefix(),
             member.map(|user| user.0),
-            entry.to_json()
+            entry.to_json(),
+            to_json(&settings.retrieval)
         )
         .fetch_one(self.pool())
         .await?;
@@ -266,7 +273,8 @@ impl Store {
             limits.cost_per_month.0,
             limits.concurrent_requests,
             reach.member(),
-            entry.to_json()
+            entry.to_json(),
+            to_json(&settings.retrieval)
         )
         .fetch_optional(self.pool())
         .await?;
@@ -328,4 +336,8 @@ impl Store {
             None => Err(StoreError::NotFound),
         }
     }
+}
+
+fn to_json(retrieval: &RetrievalSettings) -> serde_json::Value {
+    serde_json::to_value(retrieval).unwrap_or_else(|_| serde_json::json!({}))
 }

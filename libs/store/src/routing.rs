@@ -1,6 +1,7 @@
 //! What an edge needs to know of a project to serve its calls: its settings, its routes and where they lead.
 
-use domain::{Enforcement, OutputField, ProjectId, RouteId, StoreId};
+use domain::{Enforcement, OutputField, ProjectId, RetrievalSettings, RouteId, StoreId};
+use serde::Deserialize;
 use time::OffsetDateTime;
 
 use crate::targets::UpstreamTarget;
@@ -29,8 +30,10 @@ pub struct ProjectRouting {
     pub has_cost_budget: bool,
     /// Whether any limit is set.
     pub has_limits: bool,
-    /// Retrieval settings (JSON).
-    pub retrieval: serde_json::Value,
+    /// How its documents are searched.
+    pub retrieval: RetrievalSettings,
+    /// The model that orders what was found; `None` where none is to, or it is gone.
+    pub reranker: Option<UpstreamTarget>,
     /// Its routes by name.
     pub routes: Vec<Route>,
 }
@@ -96,6 +99,11 @@ impl Store {
         .fetch_optional(self.pool())
         .await?;
         let Some(row) = row else { return Ok(None) };
+        let retrieval = RetrievalSettings::deserialize(row.retrieval).unwrap_or_default();
+        let reranker = match retrieval.rerank {
+            Some(rerank) => self.find_connection(rerank.connection_id).await?.and_then(|found| found.target()),
+            None => None,
+        };
         Ok(Some(ProjectRouting {
             project,
             name: row.name,
@@ -108,7 +116,8 @@ impl Store {
             enforcement: Enforcement::parse(&row.enforcement).unwrap_or(Enforcement::Hard),
             has_cost_budget: row.has_cost_budget,
             has_limits: row.has_limits,
-            retrieval: row.retrieval,
+            retrieval,
+            reranker,
             routes: self.list_routes_with_targets(project).await?,
         }))
     }

@@ -2,7 +2,7 @@
 
 mod sources;
 
-use domain::{NanoUsd, StoreId};
+use domain::{NanoUsd, RetrievalSettings, RetrieveWhen, StoreId};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use ledger::{OpenCall, PriceBook};
 use providers::Inbound;
@@ -12,7 +12,7 @@ use unicode_segmentation::UnicodeSegmentation;
 
 use crate::admission::TokenCounter;
 use crate::auth::Caller;
-use crate::catalog::{Project, PublicRoute, RetrieveWhen};
+use crate::catalog::{Project, PublicRoute};
 use crate::error::EdgeError;
 
 pub(crate) use sources::{Source, sources_member};
@@ -79,9 +79,9 @@ pub(crate) fn cut(text: &str) -> String {
 
 /// How many passages are looked for.
 pub(crate) fn top_k(project: &Project, asked: Option<usize>) -> usize {
-    const MOST: usize = 50;
-    let configured = project.retrieval.top_k.and_then(|top_k| usize::try_from(top_k).ok());
-    asked.or(configured).unwrap_or(DEFAULT_TOP_K).min(MOST)
+    let of = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+    let configured = project.retrieval.top_k.filter(|top_k| *top_k > 0).map(of);
+    asked.or(configured).unwrap_or(DEFAULT_TOP_K).min(of(RetrievalSettings::MOST_PASSAGES))
 }
 
 /// Searches for the calls of an edge.

@@ -59,6 +59,16 @@ async fn an_update_changes_what_it_names_and_checks_it() -> anyhow::Result<()> {
         (json!({ "limits": { "requests_per_minute": -1 } }), "limits.requests_per_minute"),
         (json!({ "limits": { "requests": 1 } }), "the body"),
         (json!({ "enforcement": "none" }), "the body"),
+        (json!({ "retrieval": { "when": "sometimes" } }), "the body"),
+        (json!({ "retrieval": { "mode": "hybrid" } }), "the body"),
+        (json!({ "retrieval": { "top_k": 0 } }), "retrieval.top_k"),
+        (json!({ "retrieval": { "top_k": 51 } }), "retrieval.top_k"),
+        (json!({ "retrieval": { "rerank": { "candidates": 5 } } }), "the body"),
+        (json!({ "retrieval": { "rerank": { "connection_id": 99 } } }), "retrieval.rerank.connection_id"),
+        (
+            json!({ "retrieval": { "rerank": { "connection_id": 99, "candidates": 101 } } }),
+            "retrieval.rerank.candidates",
+        ),
         (json!({ "name": "" }), "name"),
         (json!({ "default_route_id": 99 }), "default_route_id"),
         (json!({ "store_id": 99 }), "store_id"),
@@ -69,6 +79,57 @@ async fn an_update_changes_what_it_names_and_checks_it() -> anyhow::Result<()> {
         assert!(body["error"]["message"].as_str().unwrap().starts_with(member), "{body}");
     }
     assert_eq!(admin.get(&path).await?.1["revision"], 2, "nothing of it was written");
+    Ok(())
+}
+
+#[tokio::test]
+async fn how_a_project_searches_is_set_member_by_member() -> anyhow::Result<()> {
+    let database = testkit::database().await?;
+    let admin = Admin::start(&database).await?;
+    let chat = admin.make("/models", model("chat", "https://host.example/v1")).await?["id"].clone();
+    let reranker = json!({
+        "name": "order", "provider_type": "cohere_rerank", "base_url": "https://host.example/v2", "model_name": "rerank-x",
+        "api_key": "k",
+    });
+    let reranker = admin.make("/models", reranker).await?["id"].clone();
+    let made = admin.make("/projects", json!({ "name": "p", "retrieval": { "when": "never" } })).await?;
+    let (id, project) = (made["project"]["id"].as_i64().unwrap(), &made["project"]);
+    let fresh = json!({ "when": "never", "top_k": null, "condense": false, "rerank": null });
+    assert_eq!(project["retrieval"], fresh);
+
+    // A setting of a later build is none of this one's, and stays.
+    database.change_project(domain::ProjectId(id), r#"retrieval = retrieval || '{"later":7}'"#).await?;
+    let path = format!("/projects/{id}");
+    let patch =
+        async |retrieval: Value| admin.call(Method::PATCH, &path, Some(json!({ "retrieval": retrieval }))).await;
+    let (status, body) = patch(json!({ "top_k": 5, "rerank": { "connection_id": chat } })).await?;
+    let said = body["error"]["message"].as_str().unwrap();
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    assert!(said.starts_with("retrieval.rerank.connection_id"), "a model that chats does not rerank: {said}");
+    let (status, changed) =
+        patch(json!({ "top_k": 5, "condense": true, "rerank": { "connection_id": reranker } })).await?;
+    assert_eq!(status, StatusCode::OK, "{changed}");
+    let set = json!({
+        "when": "never", "top_k": 5, "condense": true, "rerank": { "connection_id": reranker, "candidates": 15 },
+    });
+    assert_eq!(changed["retrieval"], set);
+    assert_eq!(patch(json!({ "top_k": null, "when": "auto" })).await?.1["retrieval"]["rerank"], set["rerank"]);
+    let (_, changed) = patch(json!({ "rerank": null })).await?;
+    assert_eq!(changed["retrieval"], json!({ "when": "auto", "top_k": null, "condense": true, "rerank": null }));
+
+    let pool = database.superuser_pool().await?;
+    let stored: Value = sqlx::query_scalar("SELECT retrieval FROM projects").fetch_one(&pool).await?;
+    assert_eq!((&stored["later"], &stored["condense"]), (&json!(7), &json!(true)));
+    let audited: Vec<Value> =
+        sqlx::query_scalar("SELECT details FROM audit_logs WHERE target_kind = 'project' ORDER BY id")
+            .fetch_all(&pool)
+            .await?;
+    assert_eq!((&audited[1]["retrieval"]["from"], &audited[1]["retrieval"]["to"]), (&fresh, &set));
+    let changes: i64 = sqlx::query_scalar("SELECT count(*) FROM config_changes WHERE kind = 'project' AND row_id = $1")
+        .bind(id)
+        .fetch_one(&pool)
+        .await?;
+    assert!(changes >= 4, "edges hear of each: {changes}");
     Ok(())
 }
 

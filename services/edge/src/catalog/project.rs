@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use domain::{Enforcement, OutputField, PriceSnapshot, ProviderType, RouteId, StoreId};
+use domain::{Enforcement, OutputField, PriceSnapshot, ProviderType, RetrievalSettings, RouteId, StoreId};
 use ledger::{PriceBook, PriceSource};
 use providers::{Connection, ContextPlacement, Feature, default_placement, order};
 use rand::Rng;
-use serde::Deserialize;
 use store::routing::{ProjectRouting, Route};
 use store::targets::UpstreamTarget;
 use time::OffsetDateTime;
@@ -23,33 +22,6 @@ pub(crate) enum Unusable {
     Credential,
     /// Its base URL is none.
     Address,
-}
-
-/// Which turns of a chat are searched for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum RetrieveWhen {
-    Always,
-    /// Not for tool results and turns of less than four words.
-    #[default]
-    Auto,
-    Never,
-}
-
-/// The project's retrieval settings, as far as an edge uses them. Unknown and unreadable ones count as not set.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct RetrievalSettings {
-    pub(crate) when: RetrieveWhen,
-    pub(crate) top_k: Option<u32>,
-}
-
-impl RetrievalSettings {
-    fn read(json: &serde_json::Value) -> Self {
-        Self {
-            when: json.get("when").and_then(|when| RetrieveWhen::deserialize(when).ok()).unwrap_or_default(),
-            top_k: json.get("top_k").and_then(|top_k| u32::deserialize(top_k).ok()).filter(|top_k| *top_k > 0),
-        }
-    }
 }
 
 /// A project and all that its calls need.
@@ -121,7 +93,7 @@ impl Project {
             embedding: embedding.map(|target| (target.provider, target.model)),
             system_prompt: Some(routing.system_prompt).filter(|prompt| !prompt.trim().is_empty()),
             enforcement: routing.enforcement,
-            retrieval: RetrievalSettings::read(&routing.retrieval),
+            retrieval: routing.retrieval,
             has_cost_budget: routing.has_cost_budget,
             has_limits: routing.has_limits,
             allows_unpriced: routing.allow_unpriced,

@@ -36,7 +36,8 @@ pub(crate) async fn handle(
         ));
     }
     let key = ApiKey::generate(KeyKind::Project);
-    let entry = deed.entry(json!({ "name": settings.name, "limits": settings.limits }));
+    let entry =
+        deed.entry(json!({ "name": settings.name, "limits": settings.limits, "retrieval": settings.retrieval }));
     let id = app.store.create_project(&settings, &key, Some(caller.user.id), &entry).await?;
     let project = read(&app, caller.reach(), id).await?.into();
     Ok((StatusCode::CREATED, axum::Json(Created { project, api_key: key.secret().expose().to_owned() })))

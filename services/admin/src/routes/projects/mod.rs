@@ -7,7 +7,9 @@ pub(crate) mod list;
 pub(crate) mod rotate_key;
 pub(crate) mod update;
 
-use domain::{Enforcement, Limits, ProjectId, RouteId, StoreId};
+use domain::{
+    ConnectionId, Enforcement, Limits, ProjectId, RerankSettings, RetrievalSettings, RetrieveWhen, RouteId, StoreId,
+};
 use serde::{Deserialize, Serialize};
 use store::Reach;
 use store::projects::{Project, ProjectSettings};
@@ -31,6 +33,7 @@ pub(crate) struct View {
     strict_models: bool,
     allow_unpriced: bool,
     enforcement: Enforcement,
+    retrieval: RetrievalSettings,
     time_zone: String,
     /// Tokens and requests as they are, cost in nano-USD; zero is no cap.
     limits: Limits,
@@ -54,6 +57,7 @@ impl From<Project> for View {
             strict_models: settings.strict_models,
             allow_unpriced: settings.allow_unpriced,
             enforcement: settings.enforcement,
+            retrieval: settings.retrieval,
             time_zone: settings.time_zone,
             limits: settings.limits,
             api_key_prefix: project.key_prefix,
@@ -77,6 +81,7 @@ pub(crate) struct Changes {
     strict_models: Option<bool>,
     allow_unpriced: Option<bool>,
     enforcement: Option<Enforcement>,
+    retrieval: Option<RetrievalChanges>,
     time_zone: Option<String>,
     limits: Option<LimitChanges>,
 }
@@ -92,6 +97,45 @@ struct LimitChanges {
     cost_per_day: Option<domain::NanoUsd>,
     cost_per_month: Option<domain::NanoUsd>,
     concurrent_requests: Option<i64>,
+}
+
+/// Retrieval settings; what is left out stays.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct RetrievalChanges {
+    when: Option<RetrieveWhen>,
+    #[serde(deserialize_with = "nullable")]
+    top_k: Option<Option<u32>>,
+    condense: Option<bool>,
+    #[serde(deserialize_with = "nullable")]
+    rerank: Option<Option<RerankChange>>,
+}
+
+/// Who orders what was found.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RerankChange {
+    connection_id: ConnectionId,
+    candidates: Option<u32>,
+}
+
+impl RetrievalChanges {
+    fn apply(self, now: RetrievalSettings) -> Result<RetrievalSettings, ApiError> {
+        let rerank = |change: RerankChange| RerankSettings {
+            connection_id: change.connection_id,
+            candidates: change.candidates.unwrap_or(RerankSettings::DEFAULT_CANDIDATES),
+        };
+        let settings = RetrievalSettings {
+            when: self.when.unwrap_or(now.when),
+            top_k: self.top_k.unwrap_or(now.top_k),
+            condense: self.condense.unwrap_or(now.condense),
+            rerank: self.rerank.map_or(now.rerank, |change| change.map(rerank)),
+        };
+        match settings.fault() {
+            Some((member, must)) => Err(ApiError::invalid(format!("retrieval.{member}: expected {must}"))),
+            None => Ok(settings),
+        }
+    }
 }
 
 impl LimitChanges {
@@ -123,11 +167,23 @@ impl Changes {
             strict_models: self.strict_models.unwrap_or(now.strict_models),
             allow_unpriced: self.allow_unpriced.unwrap_or(now.allow_unpriced),
             enforcement: self.enforcement.unwrap_or(now.enforcement),
+            retrieval: self.retrieval.unwrap_or_default().apply(now.retrieval)?,
             time_zone: self.time_zone.unwrap_or(now.time_zone),
             limits: self.limits.unwrap_or_default().apply(now.limits)?,
         };
         if settings.system_prompt.len() > MAX_PROMPT_BYTES || settings.system_prompt.contains('\0') {
             return Err(ApiError::invalid("system_prompt: expected at most 64 KiB of text"));
+        }
+        let chosen = |rerank: &RerankSettings| Some(rerank.connection_id);
+        if let Some(rerank) = settings.retrieval.rerank
+            && chosen(&rerank) != now.retrieval.rerank.as_ref().and_then(chosen)
+        {
+            let found = app.store.find_connection(rerank.connection_id).await?.and_then(|found| found.target());
+            if !found.is_some_and(|target| target.provider.reranks()) {
+                return Err(ApiError::invalid(
+                    "retrieval.rerank.connection_id: there is no such connection that reranks",
+                ));
+            }
         }
         if settings.time_zone.contains('\0') || !app.store.is_time_zone(&settings.time_zone).await? {
             return Err(ApiError::invalid("time_zone: expected a name of the IANA database, such as Europe/Berlin"));

@@ -29,6 +29,7 @@ pub(crate) async fn handle(
     let entry = deed.entry(json!({
         "name": settings.name,
         "limits": { "from": before.limits, "to": settings.limits },
+        "retrieval": { "from": before.retrieval, "to": settings.retrieval },
     }));
     app.store.update_project(caller.reach(), id, now.revision, &settings, &entry).await?;
     Ok(axum::Json(read(&app, caller.reach(), id).await?.into()))
