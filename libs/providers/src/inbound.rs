@@ -27,6 +27,15 @@ pub enum Inbound<'a> {
     Responses(ResponsesRequest<'a>),
 }
 
+/// What one side said in a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Utterance<'a> {
+    /// Whether it was the user, and not the model.
+    pub is_users: bool,
+    /// The text; never empty.
+    pub text: Cow<'a, str>,
+}
+
 impl<'a> Inbound<'a> {
     /// Reads a request body.
     ///
@@ -126,6 +135,17 @@ impl<'a> Inbound<'a> {
             Self::Chat(request) => request.last_user_text(),
             Self::Messages(request) => request.last_user_text(),
             Self::Responses(request) => request.last_user_text(),
+        }
+    }
+
+    /// What user and model said, in the order of the conversation. Rules, results of tools and whatever has no text are
+    /// left out.
+    #[must_use]
+    pub fn utterances(&self) -> Vec<Utterance<'_>> {
+        match self {
+            Self::Chat(request) => request.utterances(),
+            Self::Messages(request) => request.utterances(),
+            Self::Responses(request) => request.utterances(),
         }
     }
 

@@ -53,7 +53,7 @@ pub use images::{
     DataFault, FetchedImages, Image, ImageError, ImageOptions, Images, MAX_IMAGES_PER_REQUEST, is_data_url,
     read_data_url,
 };
-pub use inbound::Inbound;
+pub use inbound::{Inbound, Utterance};
 pub use memory::{Full, Held, Memory};
 pub use retry::{Attempts, MAX_ATTEMPTS};
 pub use scrub::{MAX_MESSAGE_CHARS, scrub};

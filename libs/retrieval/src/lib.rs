@@ -10,12 +10,14 @@ pub mod analyzer;
 pub mod bm25;
 mod connection;
 pub mod context;
+mod fence;
 pub mod fusion;
 pub mod index;
 mod legs;
 mod search;
 
 pub use connection::{AddressUnreadable, connection};
+pub use fence::defused;
 pub use search::{
     CredentialUnreadable, EmbeddingUse, Hit, OpenCredential, Retrieval, RetrievalError, Retrieved, Search,
 };

@@ -179,7 +179,7 @@ impl Parts<'_> {
             denials: Denials::new(),
             tally: Tally::new(),
             bodies: Bodies::new(providers.memory().clone()),
-            grounding: Grounding::new(Retrieval::new(store.clone(), providers.clone(), open)),
+            grounding: Grounding::new(Retrieval::new(store.clone(), providers.clone(), open), providers.clone()),
             usage_reads: Reads::of(store),
             call_limit: self.settings.stream_max_duration,
             commit_after,

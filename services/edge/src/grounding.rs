@@ -1,11 +1,12 @@
 //! Grounding: passages of the project's documents for a chat, and what the client is told of them.
 
+mod condense;
 mod sources;
 
-use domain::{NanoUsd, RetrievalSettings, RetrieveWhen, StoreId};
+use domain::{NanoUsd, PriceSnapshot, RetrievalSettings, RetrieveWhen, StoreId};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use ledger::{OpenCall, PriceBook};
-use providers::Inbound;
+use providers::{Inbound, Providers};
 use retrieval::{EmbeddingUse, Hit, Retrieval, Retrieved, Search};
 use tokens::Family;
 use unicode_segmentation::UnicodeSegmentation;
@@ -15,20 +16,22 @@ use crate::auth::Caller;
 use crate::catalog::{Project, PublicRoute};
 use crate::error::EdgeError;
 
+use condense::Condensing;
+pub(crate) use condense::Way;
 pub(crate) use sources::{Source, sources_member};
 
 const HITS: HeaderName = HeaderName::from_static("x-ragmux-rag-hits");
 const SOURCES: HeaderName = HeaderName::from_static("x-ragmux-rag-sources");
 
 /// Passages looked for where the project does not say how many.
-pub(crate) const DEFAULT_TOP_K: usize = 8;
+const DEFAULT_TOP_K: usize = 8;
 
 /// Shorter turns are greetings and thanks, for which no document has an answer.
 const FEWEST_WORDS: usize = 4;
 
 /// The part of a message that is searched for. Embedding models read little more, and a search for a whole document
 /// finds nothing in particular.
-pub(crate) const LONGEST_QUERY_CHARS: usize = 4_000;
+const LONGEST_QUERY_CHARS: usize = 4_000;
 
 /// What is to be searched for.
 #[derive(Clone, Debug)]
@@ -36,7 +39,12 @@ pub(crate) struct Plan {
     pub(crate) store: StoreId,
     pub(crate) query: String,
     pub(crate) top_k: usize,
+    /// What is asked of the route's model first, whose answer is searched for in place of the query.
+    condensing: Option<Condensing>,
 }
+
+/// A question that a model made of a conversation is not held by its tokens, which nobody knows yet.
+const CONDENSED_QUERY_TOKENS: i64 = 256;
 
 impl Plan {
     /// The search a chat's turn asks for, if it asks for one.
@@ -53,7 +61,26 @@ impl Plan {
                 !request.ends_with_tool_result() && text.unicode_words().nth(FEWEST_WORDS - 1).is_some()
             }
         };
-        asks.then(|| Self { store, query: cut(&text), top_k: top_k(project, None) })
+        asks.then(|| Self { condensing: Condensing::of(project, request), ..Self::of(project, store, &text, None) })
+    }
+
+    /// The search for a text, as it stands.
+    pub(crate) fn of(project: &Project, store: StoreId, text: &str, top_k: Option<usize>) -> Self {
+        Self { store, query: cut(text), top_k: passages(project, top_k), condensing: None }
+    }
+
+    /// What the condensation of the conversation is held at, wherever on the route it is asked for: its tokens and their
+    /// cost.
+    pub(crate) async fn hold_condensing(
+        &self,
+        route: &PublicRoute,
+        dearest: &PriceSnapshot,
+        counter: &TokenCounter,
+    ) -> Result<(i64, NanoUsd), EdgeError> {
+        match &self.condensing {
+            Some(condensing) => condensing.hold(route, dearest, counter).await,
+            None => Ok((0, NanoUsd::ZERO)),
+        }
     }
 
     /// What the query's embedding is held at: its tokens and their cost.
@@ -67,18 +94,19 @@ impl Plan {
         let Some((provider, model)) = &project.embedding else { return Ok((0, NanoUsd::ZERO)) };
         let (snapshot, source) = prices.price(*provider, model);
         project.allow_price(caller, source, model)?;
-        let tokens = counter.text(Family::of(model), &self.query).await?;
+        let least = if self.condensing.is_some() { CONDENSED_QUERY_TOKENS } else { 0 };
+        let tokens = counter.text(Family::of(model), &self.query).await?.max(least);
         Ok((tokens, snapshot.cost(tokens, 0, 0, 0)))
     }
 }
 
 /// The start of a text that is searched for.
-pub(crate) fn cut(text: &str) -> String {
+fn cut(text: &str) -> String {
     text.chars().take(LONGEST_QUERY_CHARS).collect()
 }
 
 /// How many passages are looked for.
-pub(crate) fn top_k(project: &Project, asked: Option<usize>) -> usize {
+fn passages(project: &Project, asked: Option<usize>) -> usize {
     let of = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
     let configured = project.retrieval.top_k.filter(|top_k| *top_k > 0).map(of);
     asked.or(configured).unwrap_or(DEFAULT_TOP_K).min(of(RetrievalSettings::MOST_PASSAGES))
@@ -87,6 +115,7 @@ pub(crate) fn top_k(project: &Project, asked: Option<usize>) -> usize {
 /// Searches for the calls of an edge.
 pub(crate) struct Grounding {
     retrieval: Retrieval,
+    providers: Providers,
 }
 
 /// What a chat is grounded on: the passages that found room, and the block they were put into.
@@ -107,8 +136,8 @@ pub(crate) struct Embedded {
 }
 
 impl Grounding {
-    pub(crate) fn new(retrieval: Retrieval) -> Self {
-        Self { retrieval }
+    pub(crate) fn new(retrieval: Retrieval, providers: Providers) -> Self {
+        Self { retrieval, providers }
     }
 
     /// Searches and charges what the search cost to the call, however it ends. With what was found comes what the
@@ -133,15 +162,21 @@ impl Grounding {
     /// Grounds a chat. A search that fails leaves the chat without passages.
     pub(crate) async fn ground(
         &self,
-        plan: &Plan,
+        mut plan: Plan,
+        way: Way<'_>,
         budget: i64,
         family: Family,
-        prices: &PriceBook,
         counter: &TokenCounter,
         call: &mut OpenCall,
     ) -> Grounded {
+        let store = plan.store;
         let grounded = async {
-            let (found, _) = self.search(plan, prices, call).await?;
+            if let Some(condensing) = plan.condensing.take()
+                && let Some(question) = condensing.ask(&self.providers, way, counter, call).await
+            {
+                plan.query = question;
+            }
+            let (found, _) = self.search(&plan, way.prices, call).await?;
             let budget = usize::try_from(budget).unwrap_or(0);
             let (hits, context) = counter
                 .work(move || {
@@ -160,7 +195,7 @@ impl Grounding {
             Ok(grounded) => grounded,
             Err(error) => {
                 let error: &dyn std::error::Error = &error;
-                tracing::warn!(error, store_id = plan.store.0, "a chat goes on without passages");
+                tracing::warn!(error, store_id = store.0, "a chat goes on without passages");
                 Grounded::default()
             }
         }

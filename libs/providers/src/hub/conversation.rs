@@ -121,6 +121,15 @@ impl Block<'_> {
             _ => None,
         }
     }
+
+    /// Whether nothing of ours may come before it in a turn.
+    fn comes_first(&self) -> bool {
+        match self {
+            Self::ToolResult { .. } => true,
+            Self::Text { cache, .. } | Self::Image { cache, .. } | Self::Document { cache, .. } => cache.is_some(),
+            Self::Reasoning { .. } | Self::RedactedReasoning { .. } | Self::ToolCall { .. } => false,
+        }
+    }
 }
 
 /// What one side says before the other speaks again. Turns alternate, and none is empty.
@@ -249,8 +258,8 @@ impl<'a> Conversation<'a> {
             let said_last = self.turns.last_mut().filter(|turn| at_last_user && turn.role == Role::User);
             match said_last {
                 Some(turn) => {
-                    // After the results of tools: providers want those first.
-                    let place = turn.blocks.iter().rposition(|block| matches!(block, Block::ToolResult { .. }));
+                    // After the results of tools, which providers want first, and after what is to be cached.
+                    let place = turn.blocks.iter().rposition(Block::comes_first);
                     turn.blocks.insert(place.map_or(0, |at| at + 1), text(context));
                 }
                 None => {

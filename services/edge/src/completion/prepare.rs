@@ -9,10 +9,10 @@ use rand::rng;
 
 use super::answer::Asked;
 use super::itinerary::{Itinerary, Texts};
-use crate::admission::{Admitted, Claim, DEFAULT_OUTPUT, LARGEST_OUTPUT, Measure, Model, admit};
+use crate::admission::{Admitted, Claim, DEFAULT_OUTPUT, LARGEST_OUTPUT, Measure, Model, admit, settle_ended};
 use crate::catalog::{Project, PublicRoute, Target};
 use crate::error::{EdgeError, Failure};
-use crate::grounding::{Grounded, Plan, sources_member};
+use crate::grounding::{Grounded, Plan, Way, sources_member};
 use crate::state::Edge;
 
 /// A call that is admitted and ready to be sent.
@@ -50,8 +50,12 @@ pub(super) async fn prepare(
     let counted = count(edge, &project, route, received, inbound).await?;
 
     let plan = Plan::for_chat(&project, route, inbound);
-    let (query_tokens, query_cost) = match &plan {
-        Some(plan) => plan.hold(&project, &caller, &prices, &edge.counter).await?,
+    let (other_tokens, other_cost) = match &plan {
+        Some(plan) => {
+            let (query_tokens, query_cost) = plan.hold(&project, &caller, &prices, &edge.counter).await?;
+            let (tokens, cost) = plan.hold_condensing(route, &hold_prices, &edge.counter).await?;
+            (query_tokens.saturating_add(tokens), query_cost + cost)
+        }
         None => (0, NanoUsd::ZERO),
     };
     let context_budget = if plan.is_some() { route.context_tokens } else { 0 };
@@ -66,11 +70,11 @@ pub(super) async fn prepare(
         model: Some(Model::of(first, &connection)),
         tags: tags.and(inbound.metadata(), inbound.user()),
         prompt_tokens: counted.saturating_add(context_budget),
-        other_tokens: query_tokens,
+        other_tokens,
         output_tokens: bound,
         min_output: route.min_output.min(bound),
         prices: hold_prices,
-        other_cost: query_cost,
+        other_cost,
         streamed: inbound.is_streamed(),
     };
     let Admitted { mut call, mut headers } = admit(edge, claim).await?;
@@ -78,8 +82,20 @@ pub(super) async fn prepare(
     call.priced(snapshot, source);
 
     let family = first.measure.family;
-    let grounded = match &plan {
-        Some(plan) => edge.grounding.ground(plan, context_budget, family, &prices, &edge.counter, &mut call).await,
+    let grounded = match plan {
+        Some(plan) => {
+            let way = Way { route, targets: &targets, prices: &prices };
+            let ground = edge.grounding.ground(plan, way, context_budget, family, &edge.counter, &mut call);
+            let ended = tokio::select! {
+                biased;
+                grounded = ground => Ok(grounded),
+                ended = caller.live().ended() => Err(ended),
+            };
+            match ended {
+                Ok(grounded) => grounded,
+                Err(ended) => return Err(Failure::with(settle_ended(*call, ended), headers)),
+            }
+        }
         None => Grounded::default(),
     };
     let prompt = counted.saturating_add(grounded.block_tokens);

@@ -25,7 +25,7 @@ async fn held(world: &World, edge: &Edge, text: &str, members: Value) -> anyhow:
 }
 
 /// The same for any request.
-async fn held_by(world: &World, edge: &Edge, request: RequestBuilder) -> anyhow::Result<(i64, i64)> {
+pub(crate) async fn held_by(world: &World, edge: &Edge, request: RequestBuilder) -> anyhow::Result<(i64, i64)> {
     world.next_chat(Behaviour { hold: true, ..Behaviour::default() });
     let running = tokio::spawn(request.send());
     world.upstream_until(Wait { held: Some(1), ..Wait::default() }).await?;

@@ -123,15 +123,15 @@ impl MessagesRequest<'_> {
         }
     }
 
-    /// Puts a text before what the user says, and after the results of tools, which the API wants first.
+    /// Puts a text before what the user says, but after the results of tools, which the API wants first, and after what
+    /// the client marks to be cached: the next call has it again, and the text not.
     fn put_before_question(&self, message: &Message<'_>, text: &str, splices: &mut Splices) {
         let at = span(self.text, message.raw_content.get());
         match &message.content {
-            Said::Blocks(blocks) => match blocks.iter().rposition(Block::is_result) {
-                Some(place) => {
-                    let Some(result) = blocks.get(place) else { return };
+            Said::Blocks(blocks) => match blocks.iter().rfind(|block| block.is_result() || block.is_marked()) {
+                Some(behind) => {
                     let block = format!(",{{\"type\":\"text\",\"text\":{}}}", literal(text));
-                    splices.insert(result.members.end(self.text), block);
+                    splices.insert(behind.members.end(self.text), block);
                 }
                 None => splices.insert(at.start + 1, block_before(text, !blocks.is_empty())),
             },

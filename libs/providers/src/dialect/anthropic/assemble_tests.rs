@@ -75,11 +75,13 @@ fn texts_go_before_the_clients_rules() {
 }
 
 #[test]
-fn context_goes_before_the_last_question_and_after_results() {
+fn context_goes_before_the_last_question_and_after_results_and_what_is_cached() {
     assert_eq!(last("\"why?\""), "CTX \"1\"\n\nwhy?");
     assert_eq!(last("\"\""), "CTX \"1\"");
     let text = |text: &str| serde_json::json!({ "type": "text", "text": text });
     let result = serde_json::json!({ "type": "tool_result", "tool_use_id": "a", "content": "r" });
+    let marked =
+        |text: &str| serde_json::json!({ "type": "text", "text": text, "cache_control": { "type": "ephemeral" } });
     for (given, expected) in [
         (vec![], vec![text("CTX \"1\"")]),
         (vec![text("why?")], vec![text("CTX \"1\""), text("why?")]),
@@ -88,9 +90,26 @@ fn context_goes_before_the_last_question_and_after_results() {
             vec![result.clone(), result.clone(), text("why?")],
             vec![result.clone(), result.clone(), text("CTX \"1\""), text("why?")],
         ),
+        (vec![marked("old"), text("why?")], vec![marked("old"), text("CTX \"1\""), text("why?")]),
+        (vec![text("old"), marked("why?")], vec![text("old"), marked("why?"), text("CTX \"1\"")]),
     ] {
         assert_eq!(last(&Value::from(given).to_string()), Value::from(expected));
     }
+}
+
+#[test]
+fn all_before_the_last_question_is_the_same_bytes_from_call_to_call() {
+    let first = r#"{"model":"asked","max_tokens":9,"system":[{"type":"text","text":"own","cache_control":{"type":"ephemeral"}}],"messages":[{"role":"user","content":"one?"}"#;
+    let second = format!(r#"{first},{{"role":"assistant","content":"1."}},{{"role":"user","content":"two?"}}"#);
+    let with = |context, body: &str| sent(&format!("{body}]}}"), &Outgoing { context, ..AT_USER });
+    let [one, two, none] = [with(Some("CTX 1"), &second), with(Some("CTX 2"), &second), with(None, &second)];
+    let question = one.find("CTX 1").unwrap();
+    assert_eq!(one[..question], two[..question]);
+    assert_eq!(one[..question], none[..question]);
+    assert!(one[..question].contains("one?") && one[..question].contains("cache_control"));
+    let earlier = with(Some("CTX 1"), first);
+    let its_question = earlier.find("CTX 1").unwrap();
+    assert_eq!(earlier[..its_question], two[..its_question]);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use serde_json::value::RawValue;
 
 use crate::dialect::openai::{RequestError, read_known, strict, text_at};
+use crate::inbound::Utterance;
 use crate::json::{Members, elements, text_of};
 
 /// What is read of a message or a block takes some hundred bytes, whatever its size is in the body.
@@ -78,6 +79,11 @@ impl Block<'_> {
     pub(super) fn is_result(&self) -> bool {
         self.kind == "tool_result"
     }
+
+    /// Whether the prompt is to be cached up to it.
+    pub(super) fn is_marked(&self) -> bool {
+        self.members.present("cache_control").is_some()
+    }
 }
 
 impl<'a> Said<'a> {
@@ -108,6 +114,14 @@ pub(super) struct Message<'a> {
     pub(super) content: Said<'a>,
     pub(super) raw_content: &'a RawValue,
     pub(super) members: Members<'a>,
+}
+
+impl Message<'_> {
+    /// Whether it says nothing but what tools gave.
+    fn is_of_results(&self) -> bool {
+        let blocks = self.content.blocks();
+        !blocks.is_empty() && blocks.iter().all(Block::is_result)
+    }
 }
 
 /// A client's Messages request. Everything it does not name is kept in the body it borrows from.
@@ -190,7 +204,22 @@ impl<'a> MessagesRequest<'a> {
     /// The text of the last message of the user's.
     #[must_use]
     pub fn last_user_text(&self) -> Option<Cow<'_, str>> {
-        self.messages.iter().rev().find(|message| message.role == "user").map(|message| message.content.text())
+        let said = |message: &&Message<'_>| message.role == "user" && !message.is_of_results();
+        self.messages.iter().rev().find(said).map(|message| message.content.text())
+    }
+
+    /// See [`crate::Inbound::utterances`].
+    pub(crate) fn utterances(&self) -> Vec<Utterance<'_>> {
+        let said = self.messages.iter().filter_map(|message| {
+            let is_users = match message.role.as_ref() {
+                "user" => true,
+                "assistant" => false,
+                _ => return None,
+            };
+            let text = message.content.text();
+            (!text.trim().is_empty()).then_some(Utterance { is_users, text })
+        });
+        said.collect()
     }
 
     /// Whether the conversation ends with a tool's result.

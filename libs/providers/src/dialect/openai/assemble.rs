@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::conversation::drop_path;
 use super::quirks::Quirks;
-use super::request::{ChatMessage, ChatRequest, Content, OUTPUT_FIELDS, SERVER_OUTPUT_FIELDS};
+use super::request::{ChatMessage, ChatRequest, Content, OUTPUT_FIELDS, Part, SERVER_OUTPUT_FIELDS};
 use super::{OutputBound, SpliceRules};
 use crate::client::ChatCall;
 use crate::dialect::{ClientDialect, UpstreamDialect};
@@ -196,7 +196,7 @@ impl ChatRequest<'_> {
         if let Some(context) = in_user
             && let Some(message) = self.messages.iter().rev().find(|message| message.role == "user")
         {
-            self.put_before(message, context, splices);
+            self.put_before_question(message, context, splices);
         }
         let texts: Vec<&str> = [in_system, outgoing.project_prompt].into_iter().flatten().collect();
         if texts.is_empty() {
@@ -216,6 +216,19 @@ impl ChatRequest<'_> {
                     splices.insert(at, message);
                 }
             }
+        }
+    }
+
+    /// Puts a text before what the user says, but after what the client marks to be cached: the next call has it again,
+    /// and the text not.
+    fn put_before_question(&self, message: &ChatMessage<'_>, text: &str, splices: &mut Splices) {
+        let is_marked = |part: &&Part<'_>| part.members.present("cache_control").is_some();
+        match message.parts().iter().rfind(is_marked) {
+            Some(marked) => {
+                let part = format!(",{{\"type\":\"text\",\"text\":{}}}", literal(text));
+                splices.insert(marked.members.end(self.text), part);
+            }
+            None => self.put_before(message, text, splices),
         }
     }
 
@@ -424,6 +437,36 @@ mod tests {
             sent(r#"{"model":"real","messages":[{"role":"assistant","content":"x"}]}"#, &last_user),
             r#"{"model":"real","messages":[{"role":"system","content":"CTX \"1\"\n\nRULES"},{"role":"assistant","content":"x"}]}"#
         );
+    }
+
+    #[test]
+    fn context_goes_after_what_the_client_wants_cached() {
+        let last_user = Outgoing { placement: ContextPlacement::LastUser, project_prompt: None, ..BOTH };
+        let marked = r#"{"type":"text","text":"long","cache_control":{"type":"ephemeral"}}"#;
+        let body = |parts: &str| format!(r#"{{"model":"real","messages":[{{"role":"user","content":[{parts}]}}]}}"#);
+        let ours = r#"{"type":"text","text":"CTX \"1\""}"#;
+        let question = r#"{"type":"text","text":"q"}"#;
+        let sent = |parts: &str| sent(&body(parts), &last_user);
+        assert_eq!(sent(&format!("{marked} ,{question}")), body(&format!("{marked},{ours} ,{question}")));
+        assert_eq!(sent(&format!("{question},{marked}")), body(&format!("{question},{marked},{ours}")));
+        assert_eq!(sent(question), body(&format!("{ours},{question}")));
+    }
+
+    #[test]
+    fn all_before_the_last_question_is_the_same_bytes_from_call_to_call() {
+        let first = r#"{"model":"real","messages":[{"role":"system","content":"own"},{"role":"user","content":"one?"}"#;
+        let second = format!(r#"{first},{{"role":"assistant","content":"1."}},{{"role":"user","content":"two?"}}"#);
+        let with = |context, body: &str| {
+            sent(&format!("{body}]}}"), &Outgoing { context, placement: ContextPlacement::LastUser, ..BOTH })
+        };
+        let [one, two, none] = [with(Some("CTX 1"), &second), with(Some("CTX 2"), &second), with(None, &second)];
+        let question = one.find("CTX 1").unwrap();
+        assert_eq!(one[..question], two[..question]);
+        assert_eq!(one[..question], none[..question]);
+        assert!(one[..question].contains("RULES") && one[..question].contains("one?"));
+        let earlier = with(Some("CTX 1"), first);
+        let its_question = earlier.find("CTX 1").unwrap();
+        assert_eq!(earlier[..its_question], two[..its_question]);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use serde_json::value::RawValue;
 
 use super::strict::{KNOWN_IN_MESSAGES, MAX_DEPTH, read_body, strict};
+use crate::inbound::Utterance;
 use crate::json::{Members, elements, text_of};
 
 const CONTENT: &str = "a string or an array of parts";
@@ -196,6 +197,20 @@ impl<'a> ChatRequest<'a> {
     #[must_use]
     pub fn last_user_text(&self) -> Option<Cow<'_, str>> {
         self.messages.iter().rev().find(|message| message.role == "user").map(ChatMessage::text)
+    }
+
+    /// See [`crate::Inbound::utterances`].
+    pub(crate) fn utterances(&self) -> Vec<Utterance<'_>> {
+        let said = self.messages.iter().filter_map(|message| {
+            let is_users = match message.role.as_ref() {
+                "user" => true,
+                "assistant" => false,
+                _ => return None,
+            };
+            let text = message.text();
+            (!text.trim().is_empty()).then_some(Utterance { is_users, text })
+        });
+        said.collect()
     }
 
     /// Whether the conversation ends with a tool's result.

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use serde_json::value::RawValue;
 
 use crate::dialect::openai::{RequestError, read_known, strict, text_at};
+use crate::inbound::Utterance;
 use crate::json::{Members, elements, text_of};
 
 /// What is read of an item or a part takes some hundred bytes, whatever its size is in the body.
@@ -215,6 +216,24 @@ impl<'a> ResponsesRequest<'a> {
             Input::Text(text) => Some(Cow::Borrowed(text)),
             Input::Items(items) => items.iter().rev().find(|item| item.is_user()).map(|item| item.said.text()),
         }
+    }
+
+    /// See [`crate::Inbound::utterances`].
+    pub(crate) fn utterances(&self) -> Vec<Utterance<'_>> {
+        if let Input::Text(text) = &self.input {
+            let utterance = Utterance { is_users: true, text: Cow::Borrowed(text) };
+            return Some(utterance).filter(|utterance| !utterance.text.trim().is_empty()).into_iter().collect();
+        }
+        let said = self.items().iter().filter(|item| item.kind == Kind::Message).filter_map(|item| {
+            let is_users = match item.role.as_ref() {
+                "user" => true,
+                "assistant" => false,
+                _ => return None,
+            };
+            let text = item.said.text();
+            (!text.trim().is_empty()).then_some(Utterance { is_users, text })
+        });
+        said.collect()
     }
 
     /// Whether the conversation ends with a tool's result.

@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 use crate::admission::{Admitted, Claim, Model, Tags, admit, overruled_by_now, settle_ended, settle_unsent};
 use crate::auth::Caller;
 use crate::error::{EdgeError, Failure};
-use crate::grounding::{Plan, Source, cut, top_k};
+use crate::grounding::{Plan, Source};
 use crate::routes::request_id::Arrival;
 use crate::state::Shared;
 
@@ -79,7 +79,7 @@ pub(crate) async fn create(
     let question = read(&received)?;
     let project = edge.catalog.project(caller.project).await?;
     let store = project.store.ok_or(EdgeError::NoStore)?;
-    let plan = Plan { store, query: cut(&question.query), top_k: top_k(&project, question.top_k) };
+    let plan = Plan::of(&project, store, &question.query, question.top_k);
     let prices = edge.catalog.prices().await?;
     let embedding = project.embedding.as_ref();
     let (query_tokens, query_cost) = plan.hold(&project, &caller, &prices, &edge.counter).await?;
