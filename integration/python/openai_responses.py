@@ -4,7 +4,8 @@ import json
 import os
 
 import openai
-from pydantic import BaseModel
+from openai.types.responses import Response, ResponseStreamEvent
+from pydantic import BaseModel, TypeAdapter
 
 client = openai.OpenAI(base_url=os.environ["RAGMUX_BASE_URL"], api_key=os.environ["RAGMUX_API_KEY"], max_retries=0)
 model = os.environ["RAGMUX_MODEL"]
@@ -26,6 +27,8 @@ class Forecast(BaseModel):
 
 def whole():
     answer = client.responses.create(model=model, input=question, instructions="Be brief.")
+    # The library itself takes whatever comes; its types say what has to.
+    Response.model_validate(answer.to_dict())
     return {
         "text": answer.output_text,
         "status": answer.status,
@@ -37,7 +40,9 @@ def whole():
 def streamed():
     kinds, text, final = [], [], None
     numbers = []
+    any_event = TypeAdapter(ResponseStreamEvent)
     for event in client.responses.create(model=model, input=question, stream=True):
+        any_event.validate_python(event.to_dict())
         kinds.append(event.type)
         numbers.append(event.sequence_number)
         if event.type == "response.output_text.delta":
