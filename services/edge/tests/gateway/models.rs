@@ -20,6 +20,10 @@ async fn the_models_are_the_routes_that_the_key_may_call() -> anyhow::Result<()>
     assert_eq!((&list["data"][0]["object"], &list["data"][0]["owned_by"]), (&json!("model"), &json!("custom_openai")));
     assert!(list["data"][0]["created"].as_i64().unwrap() > 1_700_000_000);
 
+    // What clients of Anthropic's API read.
+    assert_eq!((&list["data"][0]["type"], &list["data"][0]["display_name"]), (&json!("model"), &json!("fast")));
+    assert!(list["data"][0]["created_at"].as_str().unwrap().contains('T'));
+
     assert_eq!(body_of(edge.get("/v1/models/vendor/large").send().await?, 200).await["id"], "vendor/large");
     let missing = error_of(edge.get("/v1/models/real-chat").send().await?).await;
     assert_eq!(missing, (404, "invalid_request_error".to_owned(), json!("model_not_found")));
