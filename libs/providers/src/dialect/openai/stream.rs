@@ -325,5 +325,8 @@ impl Tap for StreamTap {
 }
 
 #[cfg(test)]
+#[path = "stream_bound_tests.rs"]
+mod bound_tests;
+#[cfg(test)]
 #[path = "stream_tests.rs"]
 mod tests;
