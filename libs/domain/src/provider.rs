@@ -128,6 +128,22 @@ impl ProviderType {
         !self.reranks()
     }
 
+    /// Whether its API is OpenAI's, or imitates it: completions and moderations are what other APIs do not have.
+    #[must_use]
+    pub fn speaks_openai(self) -> bool {
+        match self {
+            Self::OpenAi
+            | Self::AzureOpenAi
+            | Self::DeepSeek
+            | Self::Mistral
+            | Self::Groq
+            | Self::XAi
+            | Self::OpenRouter
+            | Self::CustomOpenAi => true,
+            Self::Anthropic | Self::Gemini | Self::Ollama | Self::CohereRerank | Self::VoyageRerank => false,
+        }
+    }
+
     /// Whether it has models that embed texts.
     #[must_use]
     pub fn embeds(self) -> bool {

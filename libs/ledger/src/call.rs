@@ -70,6 +70,7 @@ pub struct OpenCall {
     usage: Option<Usage>,
     usage_in_part: bool,
     prices: PriceSnapshot,
+    fee: NanoUsd,
     side_tokens: i64,
     side_cost: NanoUsd,
     side_estimated: bool,
@@ -95,6 +96,7 @@ impl OpenCall {
             usage: None,
             usage_in_part: false,
             prices: PriceSnapshot::default(),
+            fee: NanoUsd::ZERO,
             side_tokens: 0,
             side_cost: NanoUsd::ZERO,
             side_estimated: false,
@@ -203,6 +205,12 @@ impl OpenCall {
         self.usage_in_part = true;
     }
 
+    /// Says what the call costs beside its tokens, where a provider bills calls; a later figure replaces an earlier one. It
+    /// is charged whenever tokens are, were there any.
+    pub fn fee(&mut self, fee: NanoUsd) {
+        self.fee = fee;
+    }
+
     /// Adds what was paid besides the model that answers: the query's embedding, reranking. It is charged however the
     /// call ends, and makes the whole charge an estimate if it is one.
     pub fn add_side_charge(&mut self, tokens: i64, cost: NanoUsd, estimated: bool) {
@@ -221,6 +229,7 @@ impl OpenCall {
     fn settle(&mut self, ending: Ending) {
         let Some(place) = self.place.take() else { return };
         let charge = charge(ending, self.sent, self.counted_prompt, self.delivered, self.usage, &self.prices);
+        let fee = if charge.free { NanoUsd::ZERO } else { self.fee };
         let mut entry = std::mem::take(&mut self.entry);
         entry.estimated = charge.estimated || self.usage_in_part || self.side_estimated;
         entry.latency_ms = elapsed_ms(self.accepted);
@@ -228,7 +237,7 @@ impl OpenCall {
             // Work of our own holds no request, so it cannot use one.
             counts: charge.counts && self.row.ask.key.is_some(),
             tokens: charge.tokens.saturating_add(self.side_tokens),
-            cost: charge.cost + self.side_cost,
+            cost: charge.cost + fee + self.side_cost,
             call: self.row.clone(),
             entry,
         };

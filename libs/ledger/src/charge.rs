@@ -50,6 +50,8 @@ pub struct Charge {
     pub cost: NanoUsd,
     /// Whether this rests on an estimate of ours.
     pub estimated: bool,
+    /// Whether the rules have it cost nothing, whatever it used.
+    pub free: bool,
 }
 
 /// Applies the rules: reported usage is charged however the call ended; a fault of ours or the provider's before the
@@ -70,9 +72,10 @@ pub fn charge(
             tokens: usage.prompt.saturating_add(usage.completion),
             cost: prices.cost(usage.prompt, usage.cached, usage.cache_write, usage.completion).min(MOST_COST),
             estimated: false,
+            free: false,
         };
     }
-    let free = |counts| Charge { counts, tokens: 0, cost: NanoUsd::ZERO, estimated: false };
+    let free = |counts| Charge { counts, tokens: 0, cost: NanoUsd::ZERO, estimated: false, free: true };
     match ending {
         Ending::Fault => free(false),
         Ending::Rejected => free(true),
@@ -82,6 +85,7 @@ pub fn charge(
             tokens: counted_prompt.saturating_add(delivered),
             cost: prices.cost(counted_prompt, 0, 0, delivered).min(MOST_COST),
             estimated: true,
+            free: false,
         },
     }
 }
@@ -105,7 +109,7 @@ mod tests {
         let usage = Some(Usage { prompt: 7, completion: 3, ..Usage::default() });
         for ending in [Ending::Complete, Ending::ClientGone, Ending::Cut, Ending::Fault, Ending::Rejected] {
             let charge = of(ending, true, 50, usage);
-            assert_eq!((charge.tokens, charge.cost, charge.estimated), (10, NanoUsd(13), false));
+            assert_eq!((charge.tokens, charge.cost, charge.estimated, charge.free), (10, NanoUsd(13), false, false));
         }
     }
 
@@ -113,19 +117,19 @@ mod tests {
     fn a_fault_before_the_first_byte_gives_the_request_back() {
         assert_eq!(
             of(Ending::Fault, true, 0, None),
-            Charge { counts: false, tokens: 0, cost: NanoUsd(0), estimated: false }
+            Charge { counts: false, tokens: 0, cost: NanoUsd(0), estimated: false, free: true }
         );
     }
 
     #[test]
     fn a_refusal_by_the_provider_counts_but_is_free() {
         let charge = of(Ending::Rejected, true, 0, None);
-        assert!(charge.counts && charge.tokens == 0 && !charge.estimated);
+        assert!(charge.counts && charge.tokens == 0 && !charge.estimated && charge.free);
     }
 
     #[test]
     fn a_client_that_leaves_pays_for_what_was_sent_and_delivered() {
-        assert_eq!(of(Ending::ClientGone, false, 0, None).tokens, 0);
+        assert!(of(Ending::ClientGone, false, 0, None).free && !of(Ending::ClientGone, true, 0, None).free);
         assert_eq!(of(Ending::ClientGone, true, 0, None).tokens, 100);
         let charge = of(Ending::ClientGone, true, 5, None);
         assert_eq!((charge.tokens, charge.cost, charge.estimated), (105, NanoUsd(110), true));

@@ -13,8 +13,7 @@ use crate::breaker::Breakers;
 use crate::connection::Connection;
 use crate::dialect::anthropic;
 use crate::dialect::openai::{
-    self, ChatAnswer, EmbeddingsAnswer, EmbeddingsCall, EmbeddingsFailure, Merge, SpliceRules, StreamOutcome, Vectors,
-    own_embeddings_body,
+    self, ChatAnswer, EMBEDDINGS_PATH, SpliceRules, StreamOutcome, Vectors, own_embeddings_body,
 };
 use crate::dialect::{ClientDialect, UpstreamDialect, refusal};
 use crate::error::{UpstreamError, Waited};
@@ -25,7 +24,6 @@ use crate::memory::{Held, Memory};
 use crate::retry::Attempts;
 use crate::tap::Tap;
 
-const EMBEDDINGS_PATH: &str = "embeddings";
 const COUNT_TOKENS_PATH: &str = "messages/count_tokens";
 const JSON: &str = "application/json";
 /// How long a provider may take to close a stream after its `[DONE]`; a connection closed by then can be used again.
@@ -131,35 +129,6 @@ impl Providers {
         }
     }
 
-    /// Passes a client's embeddings call through, part after part where a provider does not take it whole.
-    ///
-    /// # Errors
-    /// See [`EmbeddingsFailure`]. One part that fails is the failure of all.
-    pub async fn embeddings(
-        &self,
-        connection: &Connection,
-        call: &EmbeddingsCall,
-        attempts: &mut Attempts,
-    ) -> Result<EmbeddingsAnswer, EmbeddingsFailure> {
-        let mut merged = Merge::new(call, connection.credential_text());
-        let mut held = Held::default();
-        let mut failed = 0;
-        for part in call.parts() {
-            let mut of_part = attempts.of_part(failed);
-            let to = (EMBEDDINGS_PATH, MAX_EMBEDDINGS_BYTES);
-            let sent = self.post_json(connection, to, HeaderMap::new(), &part.body, &mut of_part).await;
-            failed = attempts.part_over(&of_part, failed, sent.is_ok());
-            let taken = sent.and_then(|(answer, more)| {
-                held.add(more);
-                merged.take(part, answer)
-            });
-            taken.map_err(|error| EmbeddingsFailure { error, used: merged.usage() })?;
-        }
-        let used = merged.usage();
-        let answer = merged.finish().map_err(|error| EmbeddingsFailure { error, used })?;
-        Ok(EmbeddingsAnswer { body: held.by(answer.body), ..answer })
-    }
-
     /// Embeds texts of ours in one call: the caller packs the batch and checks the width. No texts, no call.
     ///
     /// # Errors
@@ -196,8 +165,8 @@ impl Providers {
         anthropic::read_count(&answer)
     }
 
-    /// Posts to a path, from which an answer of at most so many bytes is taken.
-    async fn post_json(
+    /// Posts to a path of one connection, and again as `attempts` allows. An answer of at most so many bytes is taken.
+    pub(crate) async fn post_json(
         &self,
         connection: &Connection,
         (path, limit): (&str, u64),
@@ -210,15 +179,25 @@ impl Providers {
         loop {
             let leg = journey.next().await?;
             let deadline = journey.deadline();
-            let sent =
-                match self.http.post(connection, (path, None), JSON, headers.clone(), body.clone(), deadline).await {
-                    Ok(response) => self.accepted(connection, response, deadline).await,
-                    Err(error) => Err(error),
-                };
-            if let Some(response) = journey.ended(leg, sent)? {
-                return self.http.read(response, deadline, limit).await;
+            let sent = self.post_once(connection, (path, limit), headers.clone(), body, deadline).await;
+            if let Some(answer) = journey.ended(leg, sent)? {
+                return Ok(answer);
             }
         }
+    }
+
+    /// Posts once and reads the whole answer.
+    pub(crate) async fn post_once(
+        &self,
+        connection: &Connection,
+        (path, limit): (&str, u64),
+        headers: HeaderMap,
+        body: &Bytes,
+        deadline: Instant,
+    ) -> Result<(Bytes, Held), UpstreamError> {
+        let response = self.http.post(connection, (path, None), JSON, headers, body.clone(), deadline).await?;
+        let response = self.accepted(connection, response, deadline).await?;
+        self.http.read(response, deadline, limit).await
     }
 
     async fn chat_once(

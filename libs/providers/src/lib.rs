@@ -24,8 +24,10 @@ mod journey;
 mod json;
 mod memory;
 mod names;
+mod rerank;
 mod retry;
 mod scrub;
+mod single;
 mod sse;
 mod ssrf;
 mod tap;
@@ -40,9 +42,9 @@ pub use countable::Countable;
 pub use dialect::ClientDialect;
 pub use dialect::anthropic::{MessagesRequest, costly_betas, messages_error_type};
 pub use dialect::openai::{
-    ChatAnswer, ChatMessage, ChatRequest, Content, ContextPlacement, Delivered, EmbeddingInput, EmbeddingsAnswer,
-    EmbeddingsCall, EmbeddingsFailure, EmbeddingsRequest, Feature, Outgoing, OutputBound, Part, RequestError,
-    SpliceRules, StreamOutcome, Vectors, check_body, default_placement, text_at,
+    ChatAnswer, ChatMessage, ChatRequest, Content, ContextPlacement, Delivered, EmbeddingInput, EmbeddingsCall,
+    EmbeddingsRequest, Feature, ModerationRequest, Outgoing, OutputBound, Part, RequestError, SpliceRules,
+    StreamOutcome, Vectors, check_body, default_placement, text_at,
 };
 pub use dialect::responses::ResponsesRequest;
 pub use error::{Charge, UpstreamError, Waited, Words};
@@ -55,7 +57,9 @@ pub use images::{
 };
 pub use inbound::{Inbound, Utterance};
 pub use memory::{Full, Held, Memory};
+pub use rerank::{Ranked, RerankRequest, Reranked};
 pub use retry::{Attempts, MAX_ATTEMPTS};
 pub use scrub::{MAX_MESSAGE_CHARS, scrub};
+pub use single::{SingleAnswer, SingleCall, SingleFailure};
 pub use ssrf::{AddressPolicy, AddressRefused, is_public};
 pub use usage::{Lacks, Usage};

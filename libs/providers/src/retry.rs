@@ -54,19 +54,6 @@ impl Attempts {
         self.deadline
     }
 
-    /// The attempts of one part of a request that is sent in parts, of which so many failed before: only those count
-    /// against the bound.
-    pub(crate) fn of_part(&self, failed: u32) -> Self {
-        Self { made: failed, last: None, ..*self }
-    }
-
-    /// Takes account of a part's attempts, and gives how many have failed now.
-    pub(crate) fn part_over(&mut self, part: &Self, failed: u32, has_succeeded: bool) -> u32 {
-        self.made += part.made.saturating_sub(failed);
-        self.last = part.last;
-        part.made.saturating_sub(u32::from(has_succeeded))
-    }
-
     pub(crate) fn begin(&mut self, at: usize) {
         self.made += 1;
         self.last = Some(at);

@@ -27,8 +27,9 @@ use crate::{
     chat::{self, messages, responses},
     embed,
     error::{ApiError, error_body},
-    models,
+    models, moderations,
     plan::Plan,
+    rerank,
     script::{self, Behaviour, Board, Outcome, Raw, ScriptedError, Seen, SeenCall},
 };
 
@@ -137,6 +138,8 @@ impl Shared {
         };
         let answer = if behaviour.raw.is_none() && is_messages(&path) {
             messages::in_error_shape(answer, behaviour.error.as_ref().and_then(|error| error.r#type.as_deref()))
+        } else if let Some(api) = rerank::Api::of(&path).filter(|_| behaviour.raw.is_none()) {
+            api.in_error_shape(answer)
         } else {
             answer
         };
@@ -181,6 +184,9 @@ fn route(
         ("POST", "/v1/responses") => body.and_then(|body| responses::answer(&body, id, behaviour, options)),
         ("POST", "/v1/messages/count_tokens") => body.and_then(|body| messages::count(&body)),
         ("POST", "/v1/embeddings") => body.and_then(|body| embed::answer(&body, behaviour, options)),
+        ("POST", "/v1/moderations") => body.and_then(|body| moderations::answer(&body, id)),
+        ("POST", "/v1/rerank") => body.and_then(|body| rerank::answer(rerank::Api::Voyage, &body, id, behaviour)),
+        ("POST", "/v2/rerank") => body.and_then(|body| rerank::answer(rerank::Api::Cohere, &body, id, behaviour)),
         ("GET", "/v1/models") => Ok(models::list()),
         ("GET", _) if path.starts_with("/v1/models/") => {
             Ok(models::get(path.trim_start_matches("/v1/models/"), options))

@@ -1,4 +1,5 @@
-//! A small OpenAI-compatible server that needs no model. It speaks Anthropic's Messages API too, with the same answers.
+//! A small OpenAI-compatible server that needs no model. It speaks Anthropic's Messages API too, with the same answers,
+//! and reranks as Cohere and Voyage AI do.
 //!
 //! It has two lives. `cargo run` uses it as a demonstration: `demo-embed` turns texts into vectors by feature hashing,
 //! `demo-chat` answers with sentences of the passages it is given. Tests and benchmarks use it as a scripted upstream:
@@ -13,8 +14,10 @@ mod chat;
 mod embed;
 mod error;
 mod models;
+mod moderations;
 mod options;
 mod plan;
+mod rerank;
 mod script;
 mod server;
 mod words;

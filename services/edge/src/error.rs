@@ -66,6 +66,8 @@ pub(crate) enum EdgeError {
     ModelNotFound { model: String },
     #[error("the model {model} leads to no connection")]
     NoConnection { model: String },
+    #[error("the model {model} leads to providers that do not serve this API")]
+    UnsupportedForModel { model: String },
     #[error("the credential of the model's connection cannot be opened")]
     CredentialUnreadable,
     #[error("the model {model} has no price, and a budget of money applies")]

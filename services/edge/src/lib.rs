@@ -24,8 +24,10 @@ mod log_days;
 mod money;
 mod rescue;
 mod routes;
+mod single;
 mod stack;
 mod state;
+mod visited;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

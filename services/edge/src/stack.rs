@@ -15,7 +15,7 @@ use tower_http::cors::CorsLayer;
 use crate::auth::authenticate;
 use crate::error::{EdgeError, Failure};
 use crate::rescue::rescue;
-use crate::routes::{chat, embeddings, messages, models, request_id, responses, retrieve, usage};
+use crate::routes::{chat, embeddings, messages, models, moderations, request_id, rerank, responses, retrieve, usage};
 use crate::state::Shared;
 
 /// The API, once what it needs is there.
@@ -71,6 +71,8 @@ pub(crate) fn api(edge: &Shared) -> Router {
             scoped(Scope::Chat, get(responses::get).post(responses::get).delete(responses::get)),
         )
         .route("/v1/embeddings", scoped(Scope::Embeddings, post(embeddings::create)))
+        .route("/v1/moderations", scoped(Scope::Chat, post(moderations::create)))
+        .route("/v1/rerank", scoped(Scope::Retrieve, post(rerank::create)))
         .route("/v1/retrieve", scoped(Scope::Retrieve, post(retrieve::create)))
         .route("/v1/models", scoped(Scope::Models, get(models::list)))
         // Names of models may have slashes.

@@ -1,11 +1,13 @@
 //! One folder per dialect: requests in and out, answers in and out, streams, errors.
 
 pub(crate) mod anthropic;
+pub(crate) mod cohere;
 pub(crate) mod gemini;
 pub(crate) mod openai;
 pub(crate) mod responses;
 #[cfg(test)]
 mod translation_tests;
+pub(crate) mod voyage;
 
 use std::borrow::Cow;
 use std::time::{SystemTime, UNIX_EPOCH};

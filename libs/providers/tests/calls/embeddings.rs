@@ -1,9 +1,24 @@
 //! Embeddings, for ourselves and for clients, whole and in parts.
 
-use ragmux_providers::EmbeddingsRequest;
+use std::sync::Arc;
+
+use ragmux_providers::{
+    Attempts, Connection, Destination, EmbeddingsCall, EmbeddingsRequest, Providers, SingleAnswer, SingleFailure,
+};
 
 use super::attempts;
 use super::wire::{Wire, answer, providers};
+
+/// Sends a call to one connection.
+pub(super) async fn send(
+    providers: &Providers,
+    connection: &Connection,
+    call: &EmbeddingsCall,
+    attempts: &mut Attempts,
+) -> Result<SingleAnswer, SingleFailure> {
+    let only = [Destination { connection: Arc::new(connection.clone()), group: 0 }];
+    providers.embeddings(&only, &mut |_| Ok(call.clone()), attempts).await
+}
 
 #[tokio::test]
 async fn embeddings_are_had_for_ourselves_and_passed_through_for_clients() {
@@ -19,7 +34,7 @@ async fn embeddings_are_had_for_ourselves_and_passed_through_for_clients() {
     let request = br#"{"model":"asked","input":["a","b"],"encoding_format":"base64"}"#;
     let call =
         EmbeddingsRequest::parse(request).unwrap().call(connection.provider, &connection.model, "asked").unwrap();
-    let passed = providers.embeddings(&connection, &call, &mut attempts()).await.unwrap();
+    let passed = send(&providers, &connection, &call, &mut attempts()).await.unwrap();
     // The one that came as numbers too is in the form that was asked for.
     assert_eq!(passed.body, body.replace("real", "asked").replace("[2]", "\"AAAAQA==\""));
 
@@ -49,8 +64,8 @@ async fn embeddings_of_more_inputs_than_a_provider_takes_come_as_one_answer() {
     .await;
     let (providers, connection, mut attempts) = (providers(), wire.connection(), attempts());
     let call = request.call(connection.provider, &connection.model, "asked").unwrap();
-    let whole = providers.embeddings(&connection, &call, &mut attempts).await.unwrap();
-    assert_eq!((whole.usage.unwrap().prompt_tokens, attempts.made()), (2050, 3));
+    let whole = send(&providers, &connection, &call, &mut attempts).await.unwrap();
+    assert_eq!((whole.used[0].1.prompt_tokens, attempts.made()), (2050, 2));
     let body: serde_json::Value = serde_json::from_slice(&whole.body).unwrap();
     let data = body["data"].as_array().unwrap();
     assert_eq!((data.len(), &data[2049]["index"], &data[2049]["embedding"][0]), (2050, &2049.into(), &1.into()));
@@ -65,6 +80,24 @@ async fn one_part_that_fails_fails_all_and_what_was_used_is_told() {
     let wire = Wire::start(vec![answer("200 OK", "", &embedded(2048)), answer("400 Bad Request", "", "{}")]).await;
     let (providers, connection) = (providers(), wire.connection());
     let call = request.call(connection.provider, &connection.model, "asked").unwrap();
-    let failure = providers.embeddings(&connection, &call, &mut attempts()).await.unwrap_err();
-    assert_eq!((failure.error.status(), failure.used.unwrap().prompt_tokens), (400, 2048));
+    let failure = send(&providers, &connection, &call, &mut attempts()).await.unwrap_err();
+    assert_eq!((failure.error.status(), failure.used[0].1.prompt_tokens), (400, 2048));
+}
+
+#[tokio::test]
+async fn parts_that_are_answered_are_not_asked_for_again_elsewhere() {
+    let request = format!(r#"{{"model":"asked","input":[{}]}}"#, vec!["\"a\""; 2050].join(","));
+    let request = EmbeddingsRequest::parse(request.as_bytes()).unwrap();
+    let failing = Wire::start(vec![answer("200 OK", "", &embedded(2048)), answer("401 Unauthorized", "", "{}")]).await;
+    let other = Wire::start(vec![answer("200 OK", "", &embedded(2))]).await;
+    let to = |wire: &Wire, id, group| {
+        let connection = Connection { id: domain::ConnectionId(id), ..wire.connection() };
+        Destination { connection: Arc::new(connection), group }
+    };
+    let (places, mut attempts) = ([to(&failing, 1, 0), to(&other, 2, 1)], attempts());
+    let call = request.call(places[0].connection.provider, "real", "asked").unwrap();
+    let whole = providers().embeddings(&places, &mut |_| Ok(call.clone()), &mut attempts).await.unwrap();
+    let used: Vec<_> = whole.used.iter().map(|(at, usage)| (*at, usage.prompt_tokens)).collect();
+    assert_eq!((used, attempts.made(), attempts.last()), (vec![(0, 2048), (1, 2)], 2, Some(1)));
+    assert_eq!((failing.requests().len(), other.requests().len()), (2, 1));
 }

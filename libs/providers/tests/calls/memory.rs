@@ -78,7 +78,7 @@ async fn embeddings_may_be_larger_than_other_answers() {
     let (providers, connection) = (providers(), wire.connection());
     let request = EmbeddingsRequest::parse(br#"{"model":"asked","input":["a"],"encoding_format":"base64"}"#).unwrap();
     let call = request.call(connection.provider, &connection.model, "asked").unwrap();
-    let passed = providers.embeddings(&connection, &call, &mut attempts()).await.unwrap();
+    let passed = super::embeddings::send(&providers, &connection, &call, &mut attempts()).await.unwrap();
     assert_eq!(passed.body.len(), vectors.len() + 1);
     // The server gives up where its client does.
     let (error, _) = fails(&wire, &providers, false).await;

@@ -119,6 +119,32 @@ impl TestDatabase {
         Ok(RouteId(id))
     }
 
+    /// Another connection for a route, in a group that may be new.
+    ///
+    /// # Errors
+    /// When it is in the group.
+    pub async fn add_target(
+        &self,
+        route: RouteId,
+        connection: ConnectionId,
+        group: i16,
+        weight: i32,
+    ) -> anyhow::Result<()> {
+        self.with_pool(async |pool| {
+            sqlx::query(
+                "INSERT INTO route_targets (route_id, connection_id, group_number, weight) VALUES ($1, $2, $3, $4)",
+            )
+            .bind(route.0)
+            .bind(connection.0)
+            .bind(group)
+            .bind(weight)
+            .execute(&pool)
+            .await
+        })
+        .await?;
+        self.announce("route", route.0).await
+    }
+
     /// Takes an edge's right to read a table away, so that what reads it fails.
     ///
     /// # Errors
@@ -241,14 +267,22 @@ impl TestDatabase {
     /// # Errors
     /// When the model has one.
     pub async fn insert_price(&self, model: &str, input: i64, output: i64) -> anyhow::Result<()> {
+        self.insert_price_of("custom_openai", model, input, output).await
+    }
+
+    /// Sets a price of a provider's model, likewise.
+    ///
+    /// # Errors
+    /// When the model has one.
+    pub async fn insert_price_of(&self, provider: &str, model: &str, input: i64, output: i64) -> anyhow::Result<()> {
         self.with_pool(async |pool| {
             sqlx::query(
-                "INSERT INTO model_prices (provider_type, model_pattern, input, output)
-                 VALUES ('custom_openai', $1, $2, $3)",
+                "INSERT INTO model_prices (provider_type, model_pattern, input, output) VALUES ($4, $1, $2, $3)",
             )
             .bind(model)
             .bind(input)
             .bind(output)
+            .bind(provider)
             .execute(&pool)
             .await
         })

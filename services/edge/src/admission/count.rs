@@ -35,6 +35,11 @@ impl Measure {
     pub(crate) fn of(model: &str) -> Self {
         Self { family: Family::of(model), images: ImageTokens::of(model) }
     }
+
+    /// The tokens of so many pictures.
+    pub(crate) fn pictures(self, images: usize) -> i64 {
+        whole(self.images.all(images, 0))
+    }
 }
 
 /// Counts tokens, a few texts at a time.
@@ -99,6 +104,17 @@ impl TokenCounter {
         }
         let text = text.to_owned();
         self.work(move || whole(count(family, &text))).await
+    }
+
+    /// The tokens of each of these texts.
+    pub(crate) async fn each(&self, family: Family, texts: &[Cow<'_, str>]) -> Result<Vec<i64>, EdgeError> {
+        let of_all =
+            move |texts: &[Cow<'_, str>]| texts.iter().map(|text| whole(count(family, text))).collect::<Vec<_>>();
+        if is_quick(family, texts.iter().map(|text| text.len()).sum()) {
+            return Ok(of_all(texts));
+        }
+        let texts: Vec<Cow<'static, str>> = texts.iter().map(|text| Cow::Owned(text.clone().into_owned())).collect();
+        self.work(move || of_all(&texts)).await
     }
 
     /// Does work of this kind where it may block.

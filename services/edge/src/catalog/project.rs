@@ -161,7 +161,7 @@ impl Project {
         prices: &PriceBook,
     ) -> Result<PriceSnapshot, EdgeError> {
         let mut dearest = PriceSnapshot::default();
-        for target in &route.targets {
+        for target in route.targets.iter().filter(|target| target.provider.chats()) {
             let (snapshot, source) = target.price(prices);
             self.allow_price(caller, source, &route.name)?;
             dearest = dearest.dearest(snapshot);
@@ -204,31 +204,47 @@ impl PublicRoute {
         }
     }
 
-    /// The target that serves calls: the first of the first group.
-    pub(crate) fn target(&self) -> Result<&Target, EdgeError> {
-        self.targets.first().ok_or_else(|| EdgeError::NoConnection { model: self.name.clone() })
-    }
-
     /// The targets that a chat may go to, as places among all, in the order in which they are tried: those that chat,
     /// that can be called at all, and whose output can be bounded where bounds are kept.
     pub(crate) fn order(&self, keeps_bounds: bool, random: &mut impl Rng) -> Result<Vec<usize>, EdgeError> {
-        let lots: Vec<(i16, u32)> = self.targets.iter().map(|target| (target.group, target.weight)).collect();
-        let chats = |at: &usize| self.targets.get(*at).is_some_and(|target| target.provider.chats());
-        let mut order: Vec<usize> = order(&lots, random).into_iter().filter(chats).collect();
-        let first = self.at(&order, 0)?;
-        if keeps_bounds {
-            let is_bounded = |target: &Target| target.output_field.member().is_some();
-            order.retain(|at| self.targets.get(*at).is_some_and(is_bounded));
-            if order.is_empty() {
-                return Err(EdgeError::HardLimitUnsupported { model: self.name.clone() });
-            }
+        let is_bounded = |target: &Target| target.output_field.member().is_some();
+        let chats = |target: &Target| target.provider.chats();
+        if keeps_bounds && self.targets.iter().any(chats) && !self.targets.iter().any(|it| chats(it) && is_bounded(it))
+        {
+            return Err(EdgeError::HardLimitUnsupported { model: self.name.clone() });
         }
+        self.order_of(|target| chats(target) && (!keeps_bounds || is_bounded(target)), random)
+    }
+
+    /// The targets that serve a call, as places among all, in the order in which they are tried: those that can be called
+    /// at all.
+    pub(crate) fn order_of(
+        &self,
+        serves: impl Fn(&Target) -> bool,
+        random: &mut impl Rng,
+    ) -> Result<Vec<usize>, EdgeError> {
+        let lots: Vec<(i16, u32)> = self.targets.iter().map(|target| (target.group, target.weight)).collect();
+        let mut order = order(&lots, random);
+        if order.is_empty() {
+            return Err(EdgeError::NoConnection { model: self.name.clone() });
+        }
+        order.retain(|at| self.targets.get(*at).is_some_and(&serves));
+        let Some(first) = order.first().and_then(|at| self.targets.get(*at)) else {
+            return Err(EdgeError::UnsupportedForModel { model: self.name.clone() });
+        };
         order.retain(|at| self.targets.get(*at).is_some_and(|target| target.connection.is_ok()));
         if order.is_empty() {
             // It says why.
             first.connection()?;
         }
         Ok(order)
+    }
+
+    /// The targets that embed, in the order in which they are tried. All have the model of the first: what another model
+    /// makes of a text cannot be compared with it, so that any answer would be worse than none.
+    pub(crate) fn order_of_embedders(&self, random: &mut impl Rng) -> Result<Vec<usize>, EdgeError> {
+        let model = self.targets.iter().find(|target| target.provider.embeds()).map(|target| target.model.as_str());
+        self.order_of(|target| target.provider.embeds() && Some(target.model.as_str()) == model, random)
     }
 
     /// The target at a place of an order.

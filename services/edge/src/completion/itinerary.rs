@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::HeaderMap;
 use ledger::{OpenCall, PriceBook};
 use providers::{
     Answer, Attempts, ChatCall, ClientDialect, Destination, Inbound, Outgoing, OutputBound, Providers, UpstreamError,
@@ -13,13 +13,7 @@ use tokens::Family;
 use crate::admission::MODEL;
 use crate::catalog::{PublicRoute, Target};
 use crate::error::EdgeError;
-
-const ATTEMPTS: HeaderName = HeaderName::from_static("x-ragmux-attempts");
-const CONNECTION: HeaderName = HeaderName::from_static("x-ragmux-connection");
-const DROPPED: HeaderName = HeaderName::from_static("x-ragmux-dropped");
-
-/// What a header lists at most, in bytes; whole names are left out at its end.
-const LONGEST_LIST: usize = 1024;
+use crate::visited;
 
 /// What the gateway has to say in every request of a call.
 pub(super) struct Texts {
@@ -104,21 +98,11 @@ impl Itinerary {
         let requests = &self.requests;
         let at = attempts.last().unwrap_or_default();
         let target = requests.target(at);
-        call.entry_mut().attempts = i32::try_from(attempts.made()).unwrap_or(i32::MAX);
-        if let (Some(target), Some(destination)) = (target.filter(|_| at > 0), self.destinations.get(at)) {
+        if let Some(target) = target.filter(|_| at > 0) {
             let (snapshot, source) = target.price(&self.prices);
             call.priced(snapshot, source);
-            let entry = call.entry_mut();
-            entry.model = Some(target.model.clone());
-            entry.provider_type = Some(target.provider.as_str().to_owned());
-            entry.connection_id = Some(destination.connection.id.0);
         }
-        if let Some(headers) = headers {
-            headers.insert(ATTEMPTS, HeaderValue::from(attempts.made()));
-            if attempts.made() > 0 {
-                self.describe(at, headers);
-            }
-        }
+        visited::note(target, attempts, self.dropped(at), call, headers);
         target.map_or(Family::Estimated, |target| target.measure.family)
     }
 
@@ -127,23 +111,14 @@ impl Itinerary {
     pub(super) fn foretell(&self, headers: &mut HeaderMap) {
         headers.remove(MODEL);
         if let [_] = self.destinations.as_slice() {
-            self.describe(0, headers);
+            visited::describe(self.requests.target(0), self.dropped(0), headers);
         }
     }
 
-    /// Tells what answers, and what it was not told of the request.
-    fn describe(&self, at: usize, headers: &mut HeaderMap) {
-        if let Some(target) = self.requests.target(at) {
-            for (name, text) in [(MODEL, &target.model), (CONNECTION, &target.name)] {
-                if let Ok(value) = HeaderValue::from_str(text) {
-                    headers.insert(name, value);
-                }
-            }
-        }
-        let dropped = self.requests.made.get(at).and_then(Option::as_ref).map(|call| call.dropped.as_slice());
-        if let Some(list) = dropped.filter(|dropped| !dropped.is_empty()).and_then(list) {
-            headers.insert(DROPPED, list);
-        }
+    /// What the place was not told of the request.
+    fn dropped(&self, at: usize) -> &[String] {
+        let made = self.requests.made.get(at).and_then(Option::as_ref);
+        made.map(|call| call.dropped.as_slice()).unwrap_or_default()
     }
 
     /// The `ragmux` member of the answer.
@@ -199,41 +174,5 @@ impl Requests {
                 images: None,
             },
         )
-    }
-}
-
-/// Names for a header, separated by commas.
-fn list(names: &[String]) -> Option<HeaderValue> {
-    let mut list = String::new();
-    for name in names.iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b',')) {
-        if list.len() + name.len() + 2 > LONGEST_LIST {
-            break;
-        }
-        if !list.is_empty() {
-            list.push_str(", ");
-        }
-        list.push_str(name);
-    }
-    HeaderValue::from_str(&list).ok().filter(|value| !value.is_empty())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_list_has_whole_names_that_a_header_can_carry() {
-        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        assert_eq!(
-            list(&names(&["logit_bias", "a\nb", "ü", "tools[0].strict"])).unwrap(),
-            "logit_bias, tools[0].strict"
-        );
-        assert_eq!(list(&names(&["a,b"])), None);
-        let many: Vec<String> = (0..1000).map(|number| format!("field{number}")).collect();
-        let value = list(&many).unwrap();
-        assert!(
-            value.len() <= LONGEST_LIST
-                && value.to_str().unwrap().split(", ").all(|name| many.contains(&name.to_owned()))
-        );
     }
 }

@@ -119,6 +119,9 @@ impl EdgeError {
                 Face::new(S::NOT_FOUND, INVALID_REQUEST, "model_not_found", self).about(Some("model")).quoting()
             }
             Self::NoConnection { .. } => Face::new(S::SERVICE_UNAVAILABLE, SERVER, "model_unavailable", self),
+            Self::UnsupportedForModel { .. } => {
+                Face::new(S::BAD_REQUEST, INVALID_REQUEST, "unsupported_for_model", self).about(Some("model"))
+            }
             Self::CredentialUnreadable => Face::new(S::SERVICE_UNAVAILABLE, SERVER, "credential_unreadable", self),
             Self::ModelUnpriced { .. } => {
                 Face::new(S::BAD_REQUEST, INVALID_REQUEST, "model_unpriced", self).about(Some("model"))

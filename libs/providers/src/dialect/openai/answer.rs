@@ -46,15 +46,6 @@ impl ChatAnswer {
     }
 }
 
-/// An embeddings answer passed through.
-#[derive(Clone, Debug)]
-pub struct EmbeddingsAnswer {
-    /// What the client gets.
-    pub body: Bytes,
-    /// What the provider reported, unless it cannot be true.
-    pub usage: Option<Usage>,
-}
-
 /// Embeddings for our own use.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Vectors {
@@ -93,6 +84,23 @@ pub(crate) fn read_chat_answer(
         delivered,
         upstream_model: members.present("model").and_then(text_of).map(Cow::into_owned),
     })
+}
+
+/// An answer that is passed on with the model's name replaced, and the usage it reports. It must have `member`; `without`
+/// says what is wrong with one that has not.
+pub(crate) fn read_passed(
+    body: &Bytes,
+    public_model: &str,
+    member: &str,
+    without: &'static str,
+    credential: Option<&str>,
+) -> Result<(Bytes, Option<Usage>), UpstreamError> {
+    let (text, members) = success(body, credential)?;
+    members.present(member).ok_or(UpstreamError::BadAnswer(without))?;
+    let usage = members.present("usage").and_then(Usage::read_believed);
+    let mut splices = Splices::default();
+    splice_model(&mut splices, text, &members, public_model);
+    Ok((spliced(body, splices), usage))
 }
 
 /// Reads vectors, however they are written: as numbers, or as base64 of little-endian 32-bit floats.

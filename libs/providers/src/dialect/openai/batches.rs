@@ -9,7 +9,7 @@ use bytes::Bytes;
 use domain::ProviderType;
 use serde_json::value::RawValue;
 
-use super::answer::{EmbeddingsAnswer, splice_model, spliced, success};
+use super::answer::{splice_model, spliced, success};
 use crate::error::UpstreamError;
 use crate::json::{Members, Splices, elements, literal, object, span, text_of};
 use crate::usage::Usage;
@@ -156,52 +156,59 @@ impl EmbeddingsCall {
     }
 }
 
-/// An embeddings call that failed.
-#[derive(Debug)]
-pub struct EmbeddingsFailure {
-    /// Why.
-    pub error: UpstreamError,
-    /// What the provider reported for the parts before the one that failed; that is charged.
-    pub used: Option<Usage>,
-}
-
 /// Puts the answers to the parts of a call together.
 #[derive(Debug)]
-pub(crate) struct Merge<'a> {
-    call: &'a EmbeddingsCall,
-    credential: Option<&'a str>,
+pub(crate) struct Merge {
+    public_model: String,
+    encoding: Option<Encoding>,
+    /// How many vectors each part asks for.
+    inputs: Vec<usize>,
     answers: Vec<Bytes>,
     /// The vectors of parts, numbered through.
     items: Vec<String>,
     bytes: u64,
-    usage: Option<Usage>,
 }
 
-impl<'a> Merge<'a> {
-    pub(crate) fn new(call: &'a EmbeddingsCall, credential: Option<&'a str>) -> Self {
-        Self { call, credential, answers: Vec::new(), items: Vec::new(), bytes: 0, usage: None }
+impl Merge {
+    pub(crate) fn new(call: &EmbeddingsCall) -> Self {
+        Self {
+            public_model: call.public_model.clone(),
+            encoding: call.encoding,
+            inputs: call.parts.iter().map(|part| part.inputs).collect(),
+            answers: Vec::new(),
+            items: Vec::new(),
+            bytes: 0,
+        }
     }
 
-    /// What was reported so far.
-    pub(crate) fn usage(&self) -> Option<Usage> {
-        self.usage
+    /// Whether a call of another provider's asks for the same in the same parts.
+    pub(crate) fn fits(&self, call: &EmbeddingsCall) -> bool {
+        self.inputs.iter().copied().eq(call.parts.iter().map(|part| part.inputs))
     }
 
-    /// Takes the answer to the next part.
+    /// How many parts are answered.
+    pub(crate) fn taken(&self) -> usize {
+        self.answers.len()
+    }
+
+    /// Takes the answer to the next part. Gives what was reported for it.
     ///
     /// # Errors
     /// It is none, or has other vectors than were asked for.
-    pub(crate) fn take(&mut self, part: &EmbeddingsPart, answer: Bytes) -> Result<(), UpstreamError> {
-        let (_, members) = success(&answer, self.credential)?;
-        if let Some(used) = members.present("usage").and_then(Usage::read_believed) {
-            self.usage = Some(self.usage.map_or(used, |before| before.plus(used)));
-        }
+    pub(crate) fn take(
+        &mut self,
+        part: &EmbeddingsPart,
+        answer: Bytes,
+        credential: Option<&str>,
+    ) -> Result<Option<Usage>, UpstreamError> {
+        let (_, members) = success(&answer, credential)?;
+        let used = members.present("usage").and_then(Usage::read_believed);
         let data = members.present("data").ok_or(UpstreamError::BadAnswer("it has no data"))?;
-        if self.call.parts.len() > 1 {
+        if self.inputs.len() > 1 {
             self.number(part, data)?;
         }
         self.answers.push(answer);
-        Ok(())
+        Ok(used)
     }
 
     /// Renumbers the vectors of a part.
@@ -243,7 +250,7 @@ impl<'a> Merge<'a> {
     /// Brings the vector of an item into the form that was asked for, where it is in the other.
     fn encode(&self, text: &str, item: &Members<'_>, splices: &mut Splices) {
         let vector = item.present("embedding");
-        if let Some((encoding, vector)) = self.call.encoding.zip(vector)
+        if let Some((encoding, vector)) = self.encoding.zip(vector)
             && let Some(encoded) = encoding.of_other(vector)
         {
             splices.replace(span(text, vector.get()), encoded);
@@ -252,11 +259,11 @@ impl<'a> Merge<'a> {
 
     /// The whole answer: the provider's bytes with the model's name replaced and, of several, the first one's with all
     /// vectors and the sum of what was used.
-    pub(crate) fn finish(self) -> Result<EmbeddingsAnswer, UpstreamError> {
+    pub(crate) fn finish(&self) -> Result<Bytes, UpstreamError> {
         let first = self.answers.first().ok_or(UpstreamError::BadAnswer("there is none"))?;
         let (text, members) = object(first).map_err(|_| UpstreamError::BadAnswer("it is not a JSON object"))?;
         let mut splices = Splices::default();
-        splice_model(&mut splices, text, &members, &self.call.public_model);
+        splice_model(&mut splices, text, &members, &self.public_model);
         let data = members.present("data").ok_or(UpstreamError::BadAnswer("it has no data"))?;
         if self.answers.len() > 1 {
             splices.replace(span(text, data.get()), format!("[{}]", self.items.join(",")));
@@ -268,7 +275,7 @@ impl<'a> Merge<'a> {
                 }
             }
         }
-        Ok(EmbeddingsAnswer { body: spliced(first, splices), usage: self.usage })
+        Ok(spliced(first, splices))
     }
 
     /// Adds up every number of `usage`; where a part tells none, nobody knows the sum.

@@ -8,12 +8,17 @@ fn call(inputs: &[usize], encoding: Option<Encoding>) -> EmbeddingsCall {
     EmbeddingsCall::new(parts, "asked", encoding)
 }
 
-fn merged(call: &EmbeddingsCall, answers: &[&str]) -> Result<EmbeddingsAnswer, UpstreamError> {
-    let mut merge = Merge::new(call, None);
+struct Merged {
+    body: Bytes,
+    usage: Usage,
+}
+
+fn merged(call: &EmbeddingsCall, answers: &[&str]) -> Result<Merged, UpstreamError> {
+    let (mut merge, mut usage) = (Merge::new(call), Usage::default());
     for (part, answer) in call.parts().iter().zip(answers) {
-        merge.take(part, Bytes::copy_from_slice(answer.as_bytes()))?;
+        usage = usage.plus(merge.take(part, Bytes::copy_from_slice(answer.as_bytes()), None)?.unwrap_or_default());
     }
-    merge.finish()
+    Ok(Merged { body: merge.finish()?, usage })
 }
 
 #[test]
@@ -21,12 +26,12 @@ fn an_answer_in_one_piece_is_passed_on_with_only_the_models_name_replaced() {
     let answer = r#"{ "object":"list", "data":[{"index":0,"embedding":[1.50, 2e0]}], "model":"real","usage":{"prompt_tokens":3,"total_tokens":3},"x":1 }"#;
     let got = merged(&call(&[1], Some(Encoding::Float)), &[answer]).unwrap();
     assert_eq!(got.body, answer.replace("real", "asked"));
-    assert_eq!(got.usage.unwrap().prompt_tokens, 3);
+    assert_eq!(got.usage.prompt_tokens, 3);
     // One that nobody needs to change is not even copied.
     let (call, same) = (call(&[1], None), Bytes::from(answer.replace("real", "asked")));
-    let mut merge = Merge::new(&call, None);
-    merge.take(&call.parts()[0], same.clone()).unwrap();
-    assert_eq!(merge.finish().unwrap().body.as_ptr(), same.as_ptr());
+    let mut merge = Merge::new(&call);
+    merge.take(&call.parts()[0], same.clone(), None).unwrap();
+    assert_eq!(merge.finish().unwrap().as_ptr(), same.as_ptr());
 }
 
 #[test]
@@ -39,7 +44,7 @@ fn parts_are_put_together_in_order_and_numbered_through() {
         got.body,
         r#"{"object":"list","data":[{"object":"embedding","index":0,"embedding":[1.0]},{"object":"embedding","index":1,"embedding":[2]},{"index":2,"embedding":[3]}],"model":"asked","usage":{"prompt_tokens":7,"total_tokens":8}}"#
     );
-    assert_eq!(got.usage.unwrap().prompt_tokens, 7);
+    assert_eq!(got.usage.prompt_tokens, 7);
     let untold = r#"{"data":[{"embedding":[3]}]}"#;
     let got = merged(&call(&[2, 1], Some(Encoding::Float)), &[first, untold]).unwrap();
     assert!(serde_json::from_slice::<Value>(&got.body).unwrap().get("usage").is_none());
@@ -59,10 +64,10 @@ fn parts_that_cannot_be_right_fail_the_whole() {
         r#"{"error":{"message":"no"}}"#,
     ] {
         let call = call(&[1, 1], None);
-        let mut merge = Merge::new(&call, None);
-        merge.take(&call.parts()[0], Bytes::from(good)).unwrap();
-        assert!(merge.take(&call.parts()[1], Bytes::from(bad)).is_err(), "{bad}");
-        assert_eq!(merge.usage().unwrap().prompt_tokens, 3);
+        let mut merge = Merge::new(&call);
+        merge.take(&call.parts()[0], Bytes::from(good), None).unwrap();
+        assert!(merge.take(&call.parts()[1], Bytes::from(bad), None).is_err(), "{bad}");
+        assert_eq!(merge.taken(), 1);
     }
 }
 

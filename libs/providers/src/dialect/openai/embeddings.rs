@@ -12,6 +12,9 @@ use super::request::{RequestError, optional_text, text_at};
 use super::strict::read_body;
 use crate::json::{Members, Splices, elements, literal, span, text_of};
 
+/// Where a call goes, below the connection's base URL.
+pub(crate) const EMBEDDINGS_PATH: &str = "embeddings";
+
 /// More than any provider takes in one call.
 const MAX_INPUTS: usize = 65_536;
 

@@ -230,7 +230,7 @@ fn sub_object<'a>(members: &Members<'a>, name: &'static str) -> Result<Option<Me
     strict(name, inner, &["include_usage"]).map(Some)
 }
 
-fn flag(members: &Members<'_>, name: &str, path: &'static str) -> Result<bool, RequestError> {
+pub(crate) fn flag(members: &Members<'_>, name: &str, path: &'static str) -> Result<bool, RequestError> {
     match members.present(name).map(RawValue::get) {
         None | Some("false") => Ok(false),
         Some("true") => Ok(true),
@@ -238,7 +238,7 @@ fn flag(members: &Members<'_>, name: &str, path: &'static str) -> Result<bool, R
     }
 }
 
-pub(super) fn optional_text<'a>(
+pub(crate) fn optional_text<'a>(
     members: &Members<'a>,
     name: &'static str,
 ) -> Result<Option<Cow<'a, str>>, RequestError> {

@@ -1,0 +1,5 @@
+//! Moderations.
+
+mod create;
+
+pub(crate) use create::create;

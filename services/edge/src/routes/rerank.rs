@@ -1,0 +1,5 @@
+//! Reranking.
+
+mod create;
+
+pub(crate) use create::create;

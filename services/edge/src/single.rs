@@ -1,0 +1,238 @@
+//! Calls that are answered by one body and have no output to be bounded: embeddings, moderations, reranking. What is
+//! done between the request's reading and the answer is the same for all of them.
+
+use axum::body::Body;
+use axum::response::Response;
+use domain::{NanoUsd, PriceSnapshot, ProviderType};
+use http::HeaderValue;
+use http::header::CONTENT_TYPE;
+use ledger::{Ending, OpenCall, PriceBook, PriceSource};
+use providers::{
+    Attempts, Destination, EmbeddingsCall, Providers, SingleAnswer, SingleCall, SingleFailure, UpstreamError,
+};
+use tokio::time::Instant;
+
+use crate::admission::{
+    Admitted, Claim, Model, Tags, admit, interrupted, overruled_by_now, reported, settle_failed, settle_interrupted,
+    settle_unsent,
+};
+use crate::auth::Caller;
+use crate::catalog::{Project, PublicRoute, Target};
+use crate::completion::Asked;
+use crate::error::{EdgeError, Failure};
+use crate::state::Edge;
+use crate::visited;
+
+/// A call that is read, counted, and knows where it may go.
+pub(crate) struct Single<'a> {
+    pub(crate) operation: &'static str,
+    pub(crate) project: &'a Project,
+    pub(crate) route: &'a PublicRoute,
+    /// Places among the route's targets, in the order in which they are tried.
+    pub(crate) targets: &'a [usize],
+    pub(crate) tags: Tags,
+    pub(crate) prompt_tokens: i64,
+    pub(crate) tariff: Tariff,
+}
+
+/// Makes a call ready for a target.
+pub(crate) type Make<'a, T> = &'a mut (dyn FnMut(&Target) -> Result<T, UpstreamError> + Send);
+
+/// How a call is put to a target.
+pub(crate) enum Sending<'a> {
+    Whole(Make<'a, SingleCall>),
+    /// In the parts that its provider takes.
+    Embeddings(Make<'a, EmbeddingsCall>),
+}
+
+impl Sending<'_> {
+    async fn send(
+        self,
+        providers: &Providers,
+        destinations: &[Destination],
+        targets: &[&Target],
+        attempts: &mut Attempts,
+    ) -> Result<SingleAnswer, SingleFailure> {
+        let none = || UpstreamError::LeftAlone { retry_after: None };
+        match self {
+            Self::Whole(make) => {
+                let mut call = |at: usize| targets.get(at).ok_or_else(none).and_then(|target| make(target));
+                providers.single(destinations, &mut call, attempts).await
+            }
+            Self::Embeddings(make) => {
+                let mut call = |at: usize| targets.get(at).ok_or_else(none).and_then(|target| make(target));
+                providers.embeddings(destinations, &mut call, attempts).await
+            }
+        }
+    }
+}
+
+/// What is paid for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Tariff {
+    /// The prompt's tokens.
+    Tokens,
+    /// The prompt's tokens, where moderations cost anything.
+    Moderations,
+    /// The prompt's tokens, or so many search units where the provider bills those.
+    SearchUnits(i64),
+}
+
+/// The price of a call at one target.
+#[derive(Clone, Copy, Debug)]
+struct Price {
+    /// Of its tokens.
+    tokens: PriceSnapshot,
+    /// Of a million search units.
+    units: PriceSnapshot,
+    source: PriceSource,
+}
+
+impl Price {
+    /// Puts it down for a call that takes so many search units.
+    fn put(&self, call: &mut OpenCall, units: i64) {
+        call.priced(self.tokens, self.source);
+        call.fee(self.of_units(units));
+    }
+
+    fn of_units(&self, units: i64) -> NanoUsd {
+        self.units.cost(units, 0, 0, 0)
+    }
+}
+
+impl Tariff {
+    fn price(self, target: &Target, prices: &PriceBook) -> Price {
+        let (snapshot, source) = target.price(prices);
+        match self {
+            // Cohere bills searches (Pricing, Rerank): what its models' price is per million of is search units, and the
+            // tokens of such a call cost nothing.
+            Self::SearchUnits(_) if target.provider == ProviderType::CohereRerank => {
+                Price { tokens: PriceSnapshot::default(), units: snapshot, source }
+            }
+            // OpenAI's own are free (Moderation guide), unless somebody has set a price.
+            Self::Moderations if target.provider == ProviderType::OpenAi && source == PriceSource::None => {
+                let free = PriceSnapshot::default();
+                Price { tokens: free, units: free, source: PriceSource::Builtin }
+            }
+            Self::Tokens | Self::Moderations | Self::SearchUnits(_) => {
+                Price { tokens: snapshot, units: PriceSnapshot::default(), source }
+            }
+        }
+    }
+
+    /// The search units that a call is held for.
+    fn units(self) -> i64 {
+        match self {
+            Self::Tokens | Self::Moderations => 0,
+            Self::SearchUnits(units) => units,
+        }
+    }
+}
+
+/// Prices that cover whichever target answers, or the refusal of those that have none where money is counted.
+fn hold(single: &Single<'_>, caller: &Caller, prices: &PriceBook) -> Result<(PriceSnapshot, NanoUsd), EdgeError> {
+    let (mut dearest, mut fee) = (PriceSnapshot::default(), NanoUsd::ZERO);
+    for target in single.targets.iter().filter_map(|at| single.route.targets.get(*at)) {
+        let price = single.tariff.price(target, prices);
+        single.project.allow_price(caller, price.source, &single.route.name)?;
+        dearest = dearest.dearest(price.tokens);
+        fee = fee.max(price.of_units(single.tariff.units()));
+    }
+    Ok((dearest, fee))
+}
+
+/// Admits a call, sends it to one target after the other until one answers, and settles it.
+pub(crate) async fn answer(
+    edge: &Edge,
+    asked: Asked,
+    single: Single<'_>,
+    sending: Sending<'_>,
+) -> Result<Response, Failure> {
+    let Asked { caller, id, accepted, .. } = asked;
+    let Single { project, route, tariff, .. } = single;
+    let targets = single.targets.iter().filter_map(|at| route.targets.get(*at)).collect::<Vec<_>>();
+    let mut destinations = Vec::with_capacity(targets.len());
+    for target in &targets {
+        destinations.push(Destination { connection: target.connection()?, group: target.group });
+    }
+    let first = route.at(single.targets, 0)?;
+    let connection = first.connection()?;
+    let prices = edge.catalog.prices().await?;
+    let (hold_prices, fee) = hold(&single, &caller, &prices)?;
+    let claim = Claim {
+        request: id,
+        accepted,
+        caller: &caller,
+        has_limits: project.has_limits,
+        operation: single.operation,
+        route: Some(&route.name),
+        model: Some(Model::of(first, &connection)),
+        tags: single.tags,
+        prompt_tokens: single.prompt_tokens,
+        other_tokens: 0,
+        output_tokens: 0,
+        min_output: 0,
+        prices: hold_prices,
+        other_cost: fee,
+        streamed: false,
+    };
+    let Admitted { mut call, mut headers } = admit(edge, claim).await?;
+    tariff.price(first, &prices).put(&mut call, tariff.units());
+    if let Some(overruling) = overruled_by_now(&mut call) {
+        return Err(settle_unsent(edge, &caller, *call, overruling, headers));
+    }
+    let mut attempts = Attempts::until(Instant::now() + edge.call_limit);
+    call.sent();
+    let answer = tokio::select! {
+        biased;
+        answer = sending.send(&edge.providers, &destinations, &targets, &mut attempts) => Ok(answer),
+        interruption = interrupted(&caller, &mut call) => Err(interruption),
+    };
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(interruption) => {
+            return Err(settle_interrupted(edge, &caller, *call, interruption, headers));
+        }
+    };
+    let last = attempts.last().unwrap_or_default();
+    let price = |at: usize| targets.get(at).map(|target| tariff.price(target, &prices));
+    if let Some(price) = price(last).filter(|_| last > 0) {
+        price.put(&mut call, tariff.units());
+    }
+    let (dropped, used) = match &answer {
+        Ok(answer) => (answer.dropped.as_slice(), answer.used.as_slice()),
+        Err(failure) => (&[] as &[String], failure.used.as_slice()),
+    };
+    visited::note(targets.get(last).copied(), &attempts, dropped, &mut call, Some(&mut headers));
+    let others = used.iter().filter(|(at, _)| *at != last);
+    for (price, usage) in others.filter_map(|(at, usage)| Some((price(*at)?, reported(*usage)))) {
+        let cost = price.tokens.cost(usage.prompt, usage.cached, usage.cache_write, usage.completion);
+        call.add_side_charge(usage.prompt.saturating_add(usage.completion), cost, false);
+    }
+    if let Some((_, usage)) = used.iter().find(|(at, _)| *at == last) {
+        call.usage(reported(*usage));
+    }
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(SingleFailure { error, used }) if used.is_empty() => {
+            settle_failed(*call, &error);
+            return Err(Failure::with(error, headers));
+        }
+        Err(SingleFailure { error, .. }) => {
+            // Providers charge for the parts that they answered, and for nothing else.
+            call.counted_prompt(0);
+            call.first_byte();
+            call.finish(Ending::Cut, error.status(), error.code());
+            return Err(Failure::with(error, headers));
+        }
+    };
+    call.first_byte();
+    if let Some((units, price)) = answer.search_units.zip(price(last)) {
+        call.fee(price.of_units(units));
+    }
+    call.finish(Ending::Complete, 200, None);
+    let mut response = Response::new(Body::from(answer.body));
+    *response.headers_mut() = headers;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Ok(response)
+}
