@@ -64,6 +64,20 @@ def with_tools():
     return {"stop": first.stop_reason, "id": call.id, "name": call.name, "city": call.input["city"], "text": text_of(second)}
 
 
+def run_by_itself():
+    @anthropic.beta_tool
+    def weather(city: str) -> str:
+        """The weather in a city.
+
+        Args:
+            city: Which.
+        """
+        return f"cold in {city}"
+
+    runner = client.beta.messages.tool_runner(model=model, max_tokens=50, messages=question, tools=[weather])
+    return text_of(runner.until_done())
+
+
 def failing():
     try:
         client.messages.create(model=model, max_tokens=50, messages=question)
@@ -89,6 +103,7 @@ print(
             "streamed": streamed(),
             "tools": with_tools(),
             "streamed_tools": streamed(tools=tools),
+            "run_by_itself": run_by_itself(),
             "failing": failing(),
             "counted": client.messages.count_tokens(model=model, messages=question).input_tokens,
             "wrong_key": wrong_key(),

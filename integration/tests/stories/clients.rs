@@ -234,7 +234,16 @@ async fn the_openai_sdk_for_python_chats_with_any_provider() -> anyhow::Result<(
 async fn the_anthropic_sdk_talks_to_any_provider() -> anyhow::Result<()> {
     let world = World::start().await?;
     for (api, model) in [(Api::Messages, "claude"), (Api::Chat, "chat")] {
-        let queue = vec![says(SAID), says(SAID), api.call(), says(AFTER), api.streamed_call(), limits()];
+        let queue = vec![
+            says(SAID),
+            says(SAID),
+            api.call(),
+            says(AFTER),
+            api.streamed_call(),
+            api.call(),
+            says(AFTER),
+            limits(),
+        ];
         world.script(api, queue);
         let Some(said) = world.run(Program::Sdk("anthropic_sdk.py"), &[], model).await? else { return Ok(()) };
         assert_eq!(
@@ -254,6 +263,13 @@ async fn the_anthropic_sdk_talks_to_any_provider() -> anyhow::Result<()> {
         );
         let made = json!([{ "id": api.call_id(), "name": "weather", "input": { "city": "Oslo" } }]);
         assert_eq!((&said["streamed_tools"]["calls"], &said["streamed_tools"]["stop"]), (&made, &json!("tool_use")));
+        assert_eq!(said["run_by_itself"], AFTER, "{api:?}");
+        let log = world.stack.upstream.log(0);
+        let after_the_tool = log.calls.iter().rfind(|call| call.path == api.path() && call.status == Some(200));
+        let told = after_the_tool.map(|call| call.body["messages"].to_string()).unwrap_or_default();
+        assert!(told.contains("cold in Oslo"), "{api:?}: {told}");
+        // Anthropic keeps the conversation if it is asked to, and no other provider.
+        assert!(api == Api::Messages || told.contains("weather in Oslo?"), "{told}");
         assert_eq!(
             said["failing"],
             json!({ "status": 429, "type": "rate_limit_error", "message": "slow down please" })

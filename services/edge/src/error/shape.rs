@@ -44,7 +44,15 @@ impl Shape {
             code: Option<&'a str>,
             #[serde(flatten)]
             limit: Option<&'a Limit>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            details: Option<Details>,
         }
+        #[derive(Serialize)]
+        struct Details {
+            error_code: &'static str,
+        }
+        // By this Anthropic's SDK knows that it has to send the whole conversation itself.
+        let refuses_thread = self == Self::Messages && face.param.as_deref() == Some("thread");
         let kind = match self {
             Self::OpenAi => &face.kind,
             // Clients of this API know no types but its own. What else there is to know is in the code.
@@ -56,6 +64,7 @@ impl Shape {
             param: face.param.as_deref(),
             code: face.code.as_deref(),
             limit: face.limit.as_ref(),
+            details: refuses_thread.then_some(Details { error_code: "thread_unsupported_request" }),
         };
         let body = match self {
             Self::OpenAi => serde_json::to_vec(&OpenAi { error }),
@@ -103,6 +112,9 @@ mod tests {
                 (&json!("error"), &kind.into(), &code)
             );
         }
+        let thread = EdgeError::UnpricedFeature { name: "thread".to_owned(), path: "thread".to_owned() };
+        let body: Value = serde_json::from_slice(&Shape::Messages.body(&thread.face(), None)).unwrap();
+        assert_eq!(body["error"]["details"], json!({ "error_code": "thread_unsupported_request" }));
         let id = RequestId::new();
         let body: Value = serde_json::from_slice(&Shape::Messages.body(&EdgeError::NoKey.face(), Some(id))).unwrap();
         assert_eq!(body["request_id"], id.to_string());

@@ -46,6 +46,10 @@ impl MessagesRequest<'_> {
     /// # Errors
     /// What cannot be said in any other dialect, and what is not as the API wants it.
     pub(crate) fn conversation(&self) -> Result<Conversation<'_>, RequestError> {
+        if self.members.present("thread").is_some() {
+            // Only the provider that keeps it knows what was said before.
+            return Err(invalid("thread", "left out for this model, whose provider keeps no conversations"));
+        }
         let mut conversation = Conversation {
             output_limit: Some(self.max_tokens),
             stream: self.stream,
