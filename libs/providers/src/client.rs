@@ -12,8 +12,9 @@ use tokio::time::{Instant, timeout_at};
 use crate::breaker::Breakers;
 use crate::connection::Connection;
 use crate::dialect::anthropic;
+use crate::dialect::embeddings::EmbeddingsDialect;
 use crate::dialect::openai::{
-    self, ChatAnswer, EMBEDDINGS_PATH, SpliceRules, StreamOutcome, Vectors, own_embeddings_body,
+    self, ChatAnswer, SpliceRules, StreamOutcome, Vectors, own_embeddings_body,
 };
 use crate::dialect::{ClientDialect, UpstreamDialect, refusal};
 use crate::error::{UpstreamError, Waited};
@@ -143,10 +144,17 @@ impl Providers {
         if inputs.is_empty() {
             return Ok(Vectors { vectors: Vec::new(), usage: None });
         }
-        let body = own_embeddings_body(&connection.model, inputs, dimensions)
-            .map_err(|_| UpstreamError::BadAnswer("the request cannot be written"))?;
-        let to = (EMBEDDINGS_PATH, MAX_EMBEDDINGS_BYTES);
+        let dialect = EmbeddingsDialect::of(connection.provider);
+        let texts: Vec<&str> = inputs.iter().map(String::as_str).collect();
+        let body = match dialect.body(&connection.model, &texts, dimensions.map(u64::from)) {
+            Some(body) => body,
+            None => own_embeddings_body(&connection.model, inputs, dimensions)
+                .map_err(|_| UpstreamError::BadAnswer("the request cannot be written"))?,
+        };
+        let path = dialect.path(&connection.model);
+        let to = (&*path, MAX_EMBEDDINGS_BYTES);
         let (answer, _held) = self.post_json(connection, to, HeaderMap::new(), &body, attempts).await?;
+        let answer = dialect.answer(answer, inputs.len(), connection.credential_text())?;
         openai::read_vectors(&answer, inputs.len(), connection.credential_text())
     }
 

@@ -12,7 +12,7 @@ use crate::countable::Countable;
 use crate::dialect::anthropic::{self, MessagesRequest};
 use crate::dialect::openai::{self, ChatRequest, ContextPlacement, Feature, Outgoing, RequestError};
 use crate::dialect::responses::ResponsesRequest;
-use crate::dialect::{ClientDialect, UpstreamDialect, gemini};
+use crate::dialect::{ClientDialect, UpstreamDialect, gemini, ollama};
 use crate::error::UpstreamError;
 use crate::hub::Conversation;
 
@@ -219,6 +219,8 @@ impl<'a> Inbound<'a> {
             }),
             (_, UpstreamDialect::Gemini) => self
                 .translated(upstream, outgoing, |conversation, dropped| gemini::body(conversation, outgoing, dropped)),
+            (_, UpstreamDialect::Ollama) => self
+                .translated(upstream, outgoing, |conversation, dropped| ollama::body(conversation, outgoing, dropped)),
         }
     }
 

@@ -6,7 +6,8 @@ use tokio::time::Instant;
 
 use crate::client::{Destination, Providers};
 use crate::connection::Connection;
-use crate::dialect::openai::{self, EMBEDDINGS_PATH, EmbeddingsCall, Merge};
+use crate::dialect::embeddings::EmbeddingsDialect;
+use crate::dialect::openai::{self, EmbeddingsCall, Merge};
 use crate::error::UpstreamError;
 use crate::http::{MAX_ANSWER_BYTES, MAX_EMBEDDINGS_BYTES};
 use crate::journey::{Journey, Stop};
@@ -180,9 +181,12 @@ impl Providers {
                 (merge, held)
             }
         };
+        let dialect = EmbeddingsDialect::of(connection.provider);
+        let path = dialect.path(&connection.model);
         for part in call.parts().iter().skip(merge.taken()) {
-            let path = (EMBEDDINGS_PATH, MAX_EMBEDDINGS_BYTES);
-            let (answer, more) = self.post_once(connection, path, HeaderMap::new(), &part.body, deadline).await?;
+            let to = (&*path, MAX_EMBEDDINGS_BYTES);
+            let (answer, more) = self.post_once(connection, to, HeaderMap::new(), &part.body, deadline).await?;
+            let answer = dialect.answer(answer, part.inputs, connection.credential_text())?;
             held.add(more);
             if let Some(usage) = merge.take(part, answer, connection.credential_text())? {
                 match used.iter_mut().find(|(place, _)| *place == at) {

@@ -2,7 +2,9 @@
 
 pub(crate) mod anthropic;
 pub(crate) mod cohere;
+pub(crate) mod embeddings;
 pub(crate) mod gemini;
+pub(crate) mod ollama;
 pub(crate) mod openai;
 pub(crate) mod responses;
 #[cfg(test)]
@@ -20,9 +22,10 @@ use crate::connection::Connection;
 use crate::error::UpstreamError;
 use crate::hub::{Finish, Reader, Told, Whole, Writer};
 use crate::sse::Scanner;
-use crate::tap::{Framing, Tap, Translated};
+use crate::tap::{Framing, Lines, Tap, Translated};
 use anthropic::{MessageReader, MessageTap, MessageWriter};
 use gemini::GeminiReader;
+use ollama::OllamaReader;
 use openai::{ChatAnswer, ChatForm, ChatReader, ChatWriter, SpliceRules, StreamTap};
 use responses::{ResponseTap, ResponseWriter};
 
@@ -105,6 +108,8 @@ pub(crate) enum UpstreamDialect {
     Gemini,
     /// OpenAI's Responses; only for clients of the same.
     Responses,
+    /// Ollama's own API.
+    Ollama,
 }
 
 impl UpstreamDialect {
@@ -125,7 +130,7 @@ impl UpstreamDialect {
             ) => Some(Self::Chat),
             (ProviderType::Anthropic, _) => Some(Self::Messages),
             (ProviderType::Gemini, _) => Some(Self::Gemini),
-            (ProviderType::Ollama, _) => None,
+            (ProviderType::Ollama, _) => Some(Self::Ollama),
             (ProviderType::CohereRerank | ProviderType::VoyageRerank, _) => None,
         }
     }
@@ -140,6 +145,7 @@ impl UpstreamDialect {
                 (gemini::path(model, "streamGenerateContent").into(), Some(gemini::STREAM_QUERY))
             }
             Self::Gemini => (gemini::path(model, "generateContent").into(), None),
+            Self::Ollama => ("chat".into(), None),
         }
     }
 
@@ -148,6 +154,7 @@ impl UpstreamDialect {
         match self {
             Self::Chat | Self::Messages | Self::Responses => None,
             Self::Gemini => Some(gemini::IMAGE_TYPES),
+            Self::Ollama => Some(ollama::IMAGE_TYPES),
         }
     }
 
@@ -162,6 +169,10 @@ impl UpstreamDialect {
             (_, Self::Chat) => client.translated_tap(events(), Box::new(ChatReader::new(credential)), rules),
             (_, Self::Messages) => client.translated_tap(events(), Box::new(MessageReader::new(credential)), rules),
             (_, Self::Gemini) => client.translated_tap(events(), Box::new(GeminiReader::new(credential)), rules),
+            (_, Self::Ollama) => {
+                let lines = Framing::Lines(Lines::default());
+                client.translated_tap(lines, Box::new(OllamaReader::new(credential)), rules)
+            }
         }
     }
 
@@ -180,6 +191,7 @@ impl UpstreamDialect {
             (_, Self::Chat) => Ok(client.translated_answer(openai::read_whole(body, credential)?, rules)),
             (_, Self::Messages) => Ok(client.translated_answer(anthropic::read_whole(body, credential)?, rules)),
             (_, Self::Gemini) => Ok(client.translated_answer(gemini::read_whole(body, credential)?, rules)),
+            (_, Self::Ollama) => Ok(client.translated_answer(ollama::read_whole(body, credential)?, rules)),
         }
     }
 }

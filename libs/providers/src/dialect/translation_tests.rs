@@ -32,6 +32,11 @@ const GEMINI: [&str; 5] = [
     include_str!("gemini/golden/blocked.sse"),
     include_str!("gemini/golden/tools.sse"),
 ];
+const OLLAMA: [&str; 3] = [
+    include_str!("ollama/golden/text.ndjson"),
+    include_str!("ollama/golden/tools.ndjson"),
+    include_str!("ollama/golden/reasoning.ndjson"),
+];
 
 fn rules(bound: Option<OutputBound>) -> SpliceRules {
     let member = Some(("ragmux", "{\"sources\":[]}".to_owned()));
@@ -54,11 +59,19 @@ fn reader(upstream: UpstreamDialect) -> Box<dyn Reader> {
         UpstreamDialect::Messages => Box::new(MessageReader::new(None)),
         UpstreamDialect::Gemini => Box::new(GeminiReader::new(None)),
         UpstreamDialect::Responses => Box::new(responses::ResponseReader::new(None)),
+        UpstreamDialect::Ollama => Box::new(OllamaReader::new(None)),
     }
 }
 
 /// What a stream says, by a reader of its dialect.
 fn read(upstream: UpstreamDialect, text: &str) -> Whole {
+    if upstream == UpstreamDialect::Ollama {
+        let (mut reader, mut events) = (reader(upstream), Vec::new());
+        for line in text.lines() {
+            reader.read(None, line.as_bytes(), &mut events).unwrap();
+        }
+        return Whole::of(events);
+    }
     let (mut reader, mut scanner) = (reader(upstream), Scanner::default());
     scanner.push(text.as_bytes());
     let mut blocks = Vec::new();
@@ -98,6 +111,7 @@ fn a_translated_stream_says_what_the_provider_said() {
         .iter()
         .map(|text| (UpstreamDialect::Chat, ClientDialect::Messages, UpstreamDialect::Messages, *text))
         .chain(GEMINI.iter().map(|text| (UpstreamDialect::Gemini, ClientDialect::Chat, UpstreamDialect::Chat, *text)))
+        .chain(OLLAMA.iter().map(|text| (UpstreamDialect::Ollama, ClientDialect::Chat, UpstreamDialect::Chat, *text)))
         .chain(
             // A call's signature is a thought of its own there.
             GEMINI[..4]
@@ -220,6 +234,8 @@ proptest! {
             (UpstreamDialect::Gemini, ClientDialect::Messages, GEMINI[which]),
             (UpstreamDialect::Messages, ClientDialect::Responses, MESSAGES[which]),
             (UpstreamDialect::Chat, ClientDialect::Responses, CHAT[which]),
+            (UpstreamDialect::Ollama, ClientDialect::Chat, OLLAMA[which % 3]),
+            (UpstreamDialect::Ollama, ClientDialect::Messages, OLLAMA[which % 3]),
         ] {
             let bytes = text.as_bytes();
             let mut places: Vec<usize> = places.iter().map(|place| place % (bytes.len() + 1)).collect();

@@ -106,6 +106,31 @@ pub struct Told<'a> {
     pub message: &'a str,
 }
 
+/// Numbers the calls of tools of an answer, and makes ids for those that have none. No two answers have the same.
+#[derive(Debug)]
+pub(crate) struct CallIds {
+    mark: u64,
+    given: u64,
+}
+
+impl CallIds {
+    pub(crate) fn new() -> Self {
+        Self { mark: rand::random(), given: 0 }
+    }
+
+    /// The place of the next call, and an id for it.
+    pub(crate) fn next(&mut self) -> (u64, String) {
+        let index = self.given;
+        self.given += 1;
+        (index, format!("call_{:016x}_{index}", self.mark))
+    }
+
+    /// Whether there was a call.
+    pub(crate) fn has_given(&self) -> bool {
+        self.given > 0
+    }
+}
+
 /// Writes answers in one dialect of clients.
 pub(crate) trait Writer: fmt::Debug + Send {
     /// Appends what the client gets for an event: whole events of its dialect, or nothing yet.

@@ -18,6 +18,6 @@ pub(crate) use conversation::{
     input_object, joined_text,
 };
 pub use event::Told;
-pub(crate) use event::{Event, Finish, Reader, Writer};
+pub(crate) use event::{CallIds, Event, Finish, Reader, Writer};
 pub(crate) use tally::Tally;
 pub(crate) use whole::{Part, Whole};

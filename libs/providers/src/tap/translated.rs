@@ -15,7 +15,6 @@ pub(crate) enum Framing {
     /// Server-sent events.
     Events(Scanner),
     /// One JSON value a line.
-    #[allow(dead_code, reason = "the dialect that uses it follows")]
     Lines(Lines),
 }
 

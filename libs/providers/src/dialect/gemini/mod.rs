@@ -1,5 +1,6 @@
 //! Google's Gemini API, for providers only: no client asks by it.
 
+mod embeddings;
 mod error;
 #[cfg(test)]
 mod golden_tests;
@@ -8,6 +9,7 @@ mod reader;
 mod schema;
 mod thinking;
 
+pub(crate) use embeddings::{MOST_TEXTS, embed_body, embed_path, read_embedded};
 pub(crate) use error::refusal;
 pub(crate) use outgoing::body;
 pub(crate) use reader::{GeminiReader, read_whole};

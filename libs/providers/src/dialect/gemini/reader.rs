@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::error::{error_in, in_answer};
 use crate::error::UpstreamError;
-use crate::hub::{Event, Finish, Reader, Whole};
+use crate::hub::{CallIds, Event, Finish, Reader, Whole};
 use crate::json::{Members, elements, said_in, text_of};
 use crate::usage::{Lacks, Usage, count};
 
@@ -18,9 +18,7 @@ pub(crate) struct GeminiReader {
     credential: Option<Secret>,
     /// Told once the answer has ended: until then it is of what there is so far, and often without the output.
     usage: Option<Usage>,
-    calls: u64,
-    /// Makes ids of calls differ from those of other answers.
-    mark: u64,
+    ids: CallIds,
     started: bool,
     finished: bool,
 }
@@ -28,7 +26,7 @@ pub(crate) struct GeminiReader {
 impl GeminiReader {
     /// A reader for one stream. The credential is only needed to keep it out of error messages.
     pub(crate) fn new(credential: Option<Secret>) -> Self {
-        Self { credential, usage: None, calls: 0, mark: rand::random(), started: false, finished: false }
+        Self { credential, usage: None, ids: CallIds::new(), started: false, finished: false }
     }
 
     fn answer<'a>(&mut self, answer: &Members<'a>, events: &mut Vec<Event<'a>>) -> Result<(), UpstreamError> {
@@ -84,10 +82,9 @@ impl GeminiReader {
     }
 
     fn call<'a>(&mut self, call: &Members<'a>, signature: Option<Cow<'a, str>>, events: &mut Vec<Event<'a>>) {
-        let index = self.calls;
-        self.calls += 1;
+        let (index, own) = self.ids.next();
         let text = |name| call.present(name).and_then(text_of).filter(|text: &Cow<'_, str>| !text.is_empty());
-        let id = text("id").unwrap_or_else(|| format!("call_{:016x}_{index}", self.mark).into());
+        let id = text("id").unwrap_or(Cow::Owned(own));
         events.push(Event::ToolCall { index, id, name: text("name").unwrap_or_default(), signature });
         let json = call.present("args").map_or("{}", RawValue::get);
         events.push(Event::Arguments { index, json: json.into() });
@@ -114,7 +111,7 @@ impl GeminiReader {
             "MISSING_THOUGHT_SIGNATURE" => {
                 return Err(UpstreamError::BadAnswer("a call of a tool in the conversation has lost its signature"));
             }
-            _ if self.calls > 0 => Finish::ToolCalls,
+            _ if self.ids.has_given() => Finish::ToolCalls,
             _ => Finish::Stop,
         })
     }

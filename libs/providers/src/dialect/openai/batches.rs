@@ -10,6 +10,7 @@ use domain::ProviderType;
 use serde_json::value::RawValue;
 
 use super::answer::{splice_model, spliced, success};
+use crate::dialect::gemini;
 use crate::error::UpstreamError;
 use crate::json::{Members, Splices, elements, literal, object, span, text_of};
 use crate::usage::Usage;
@@ -41,6 +42,8 @@ impl Limits {
             ProviderType::OpenAi => Self { inputs: 2048, tokens: Some(300_000), takes_tokens: true },
             // The limits that its API names in its refusals (codes 3210 and "Max is 16384").
             ProviderType::Mistral => Self { inputs: 512, tokens: Some(16_384), takes_tokens: false },
+            ProviderType::Gemini => Self { inputs: gemini::MOST_TEXTS, tokens: None, takes_tokens: false },
+            ProviderType::Ollama => Self { inputs: 2048, tokens: None, takes_tokens: false },
             // Azure OpenAI reference, Embeddings; servers that imitate it have no limit in common.
             _ => Self { inputs: 2048, tokens: None, takes_tokens: true },
         }
@@ -134,7 +137,7 @@ impl Encoding {
 pub(crate) struct EmbeddingsPart {
     pub(crate) body: Bytes,
     /// How many vectors it asks for.
-    pub(super) inputs: usize,
+    pub(crate) inputs: usize,
 }
 
 /// A client's embeddings call made ready by [`crate::EmbeddingsRequest::call`].

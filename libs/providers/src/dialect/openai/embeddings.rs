@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 use super::batches::{EmbeddingsCall, EmbeddingsPart, Encoding, Limits, Size};
 use super::request::{RequestError, optional_text, text_at};
 use super::strict::read_body;
+use crate::dialect::embeddings::EmbeddingsDialect;
 use crate::json::{Members, Splices, elements, literal, span, text_of};
 
 /// Where a call goes, below the connection's base URL.
@@ -93,7 +94,20 @@ impl<'a> EmbeddingsRequest<'a> {
             }
             EmbeddingInput::Tokens(counts) => counts.iter().map(|count| Size::Tokens(*count as u64)).collect(),
         };
+        let dialect = EmbeddingsDialect::of(provider);
         let parts = match limits.split(&sizes).as_slice() {
+            ranges if dialect != EmbeddingsDialect::OpenAi => {
+                let texts = match &self.input {
+                    EmbeddingInput::Texts(texts) => texts.iter().map(AsRef::as_ref).collect(),
+                    EmbeddingInput::Tokens(_) => Vec::new(),
+                };
+                let part = |range: &Range<usize>| {
+                    let texts = texts.get(range.clone()).unwrap_or_default();
+                    let body = dialect.body(model, texts, self.dimensions).unwrap_or_default();
+                    EmbeddingsPart { body, inputs: range.len() }
+                };
+                ranges.iter().map(part).collect()
+            }
             [] | [_] => vec![EmbeddingsPart { body: self.body(provider, model, None), inputs: sizes.len() }],
             ranges => {
                 let part = |range: &Range<usize>| EmbeddingsPart {

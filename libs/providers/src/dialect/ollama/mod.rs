@@ -1,0 +1,14 @@
+//! Ollama's own API, for providers only: no client asks by it.
+
+mod embeddings;
+#[cfg(test)]
+mod golden_tests;
+mod outgoing;
+mod reader;
+
+pub(crate) use embeddings::{EMBED_PATH, embed_body, read_embedded};
+pub(crate) use outgoing::body;
+pub(crate) use reader::{OllamaReader, read_whole};
+
+/// The media types of images that are passed on.
+pub(crate) const IMAGE_TYPES: &[&str] = &["image/png", "image/jpeg", "image/gif", "image/webp"];

@@ -1,0 +1,349 @@
+//! The body of a request, written from the form that all dialects have in common (Ollama API, Generate a chat message).
+
+use std::borrow::Cow;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::IMAGE_TYPES;
+use crate::dialect::openai::{Outgoing, RequestError};
+use crate::hub::{
+    Block, Conversation, Effort, Format, ImageSource, Reasoning, Role, SettingKind, ToolChoice, Turn, input_object,
+    joined_text,
+};
+use crate::images::checked_data;
+
+#[derive(Serialize)]
+struct Body<'a> {
+    model: &'a str,
+    messages: Vec<Message<'a>>,
+    /// Streams are what happens where nothing is said.
+    stream: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tools: Vec<ToolOut<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    format: Option<FormatOut<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    think: Option<Think>,
+    #[serde(skip_serializing_if = "Options::is_empty")]
+    options: Options<'a>,
+}
+
+#[derive(Default, Serialize)]
+struct Message<'a> {
+    role: &'static str,
+    content: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    thinking: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    images: Vec<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<Call<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_name: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Call<'a> {
+    function: CalledFunction<'a>,
+}
+
+#[derive(Serialize)]
+struct CalledFunction<'a> {
+    name: &'a str,
+    arguments: Box<RawValue>,
+}
+
+#[derive(Serialize)]
+struct ToolOut<'a> {
+    r#type: &'static str,
+    function: Function<'a>,
+}
+
+#[derive(Serialize)]
+struct Function<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parameters: Option<&'a RawValue>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum FormatOut<'a> {
+    Json(&'static str),
+    Schema(&'a RawValue),
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Think {
+    Switch(bool),
+    Level(&'static str),
+}
+
+#[derive(Default, Serialize)]
+struct Options<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    temperature: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    top_p: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    top_k: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seed: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    frequency_penalty: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    presence_penalty: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    stop: Vec<&'a str>,
+    /// The most tokens of the answer, thoughts included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    num_predict: Option<u64>,
+}
+
+impl Options<'_> {
+    fn is_empty(&self) -> bool {
+        let numbers =
+            [self.temperature, self.top_p, self.top_k, self.seed, self.frequency_penalty, self.presence_penalty];
+        numbers.iter().all(Option::is_none) && self.stop.is_empty() && self.num_predict.is_none()
+    }
+}
+
+/// Writes a request, and adds to `dropped` what the API has no place for.
+///
+/// # Errors
+/// [`RequestError`] for a conversation in which nobody says anything, for an image that cannot be passed on, for a
+/// document that is no text, and for the result of a tool that nobody called.
+pub(crate) fn body(
+    conversation: &Conversation<'_>,
+    outgoing: &Outgoing<'_>,
+    dropped: &mut Vec<String>,
+) -> Result<Vec<u8>, RequestError> {
+    let mut writing = Writing { conversation, outgoing, dropped };
+    let mut messages = Vec::with_capacity(conversation.turns.len() + 1);
+    for turn in &conversation.turns {
+        match turn.role {
+            Role::User => writing.user(turn, &mut messages)?,
+            Role::Assistant => messages.extend(writing.assistant(turn)?),
+        }
+    }
+    if messages.is_empty() {
+        return Err(invalid("a conversation with something said by the user"));
+    }
+    let rules = writing.message("system", conversation.system.iter())?;
+    messages.splice(..0, rules);
+    let body = Body {
+        model: outgoing.model,
+        messages,
+        stream: conversation.stream,
+        tools: writing.tools(),
+        format: conversation.format.as_ref().map(|format| match format {
+            Format::Json => FormatOut::Json("json"),
+            Format::Schema { schema, .. } => FormatOut::Schema(schema),
+        }),
+        think: conversation.reasoning.and_then(|reasoning| think(reasoning, outgoing.model)),
+        options: options(conversation, outgoing),
+    };
+    if conversation.user.is_some() {
+        writing.drop("user");
+    }
+    serde_json::to_vec(&body).map_err(|error| RequestError::Malformed(error.to_string()))
+}
+
+fn invalid(must: &'static str) -> RequestError {
+    RequestError::Invalid { field: "messages".to_owned(), must }
+}
+
+struct Writing<'a, 'b> {
+    conversation: &'a Conversation<'b>,
+    outgoing: &'a Outgoing<'a>,
+    dropped: &'a mut Vec<String>,
+}
+
+impl<'a> Writing<'a, '_> {
+    fn drop(&mut self, path: &str) {
+        if !self.dropped.iter().any(|listed| listed == path) {
+            self.dropped.push(path.to_owned());
+        }
+    }
+
+    /// Results first, each a message of its own. They hold text only; their images go with what the user says next.
+    fn user(&mut self, turn: &'a Turn<'_>, messages: &mut Vec<Message<'a>>) -> Result<(), RequestError> {
+        let mut moved = Vec::new();
+        for block in &turn.blocks {
+            let Block::ToolResult { call_id, name, content, is_error, cache } = block else { continue };
+            let name = name.as_deref().or_else(|| self.conversation.tool_name(call_id));
+            let name = name.ok_or_else(|| invalid("free of results of tools that were not called before"))?;
+            if *is_error {
+                self.drop("is_error");
+            }
+            if cache.is_some() {
+                self.drop("cache_control");
+            }
+            moved.extend(content.iter().filter(|block| !matches!(block, Block::Text { .. })));
+            let content = joined_text(content);
+            messages.push(Message { role: "tool", content, tool_name: Some(name), ..Message::default() });
+        }
+        let said = turn.blocks.iter().filter(|block| !matches!(block, Block::ToolResult { .. }));
+        messages.extend(self.message("user", moved.into_iter().chain(said))?);
+        Ok(())
+    }
+
+    fn assistant(&mut self, turn: &'a Turn<'_>) -> Result<Option<Message<'a>>, RequestError> {
+        let mut said = Vec::new();
+        let (mut tool_calls, mut thinking) = (Vec::new(), String::new());
+        for block in &turn.blocks {
+            match block {
+                Block::ToolCall { name, arguments, .. } => {
+                    let function = CalledFunction { name, arguments: input_object(arguments) };
+                    tool_calls.push(Call { function });
+                }
+                Block::Reasoning { text, .. } => thinking.push_str(text),
+                Block::RedactedReasoning { .. } => self.drop("reasoning"),
+                block => said.push(block),
+            }
+        }
+        let message = self.message("assistant", said.into_iter())?;
+        if tool_calls.is_empty() {
+            return Ok(message.map(|message| Message { thinking, ..message }));
+        }
+        let message = message.unwrap_or_else(|| Message { role: "assistant", ..Message::default() });
+        Ok(Some(Message { thinking, tool_calls, ..message }))
+    }
+
+    /// A message of texts and images; `None` where there is neither.
+    fn message<'c: 'a>(
+        &mut self,
+        role: &'static str,
+        blocks: impl Iterator<Item = &'a Block<'c>>,
+    ) -> Result<Option<Message<'a>>, RequestError> {
+        let mut message = Message { role, ..Message::default() };
+        let add = |text: &str, message: &mut Message<'_>| {
+            if !message.content.is_empty() && !text.is_empty() {
+                message.content.push_str("\n\n");
+            }
+            message.content.push_str(text);
+        };
+        for block in blocks {
+            match block {
+                Block::Text { text, cache } => {
+                    if cache.is_some() {
+                        self.drop("cache_control");
+                    }
+                    add(text, &mut message);
+                }
+                Block::Image { source, detail, cache } => {
+                    if cache.is_some() {
+                        self.drop("cache_control");
+                    }
+                    if detail.as_deref().is_some_and(|detail| detail != "auto") {
+                        self.drop("detail");
+                    }
+                    message.images.push(self.image(source)?);
+                }
+                Block::Document { media_type, data, .. } => add(&text_document(media_type, data)?, &mut message),
+                Block::Reasoning { .. }
+                | Block::RedactedReasoning { .. }
+                | Block::ToolCall { .. }
+                | Block::ToolResult { .. } => {}
+            }
+        }
+        let is_something = !message.content.is_empty() || !message.images.is_empty();
+        Ok(is_something.then_some(message))
+    }
+
+    fn image(&self, source: &'a ImageSource<'_>) -> Result<Cow<'a, str>, RequestError> {
+        const READABLE: &str =
+            "free of images other than PNG, JPEG, GIF and WebP, in padded standard base64 where they are inline";
+        match source {
+            ImageSource::Base64 { media_type, data } => {
+                let (_, data) = checked_data(media_type, data, IMAGE_TYPES).ok_or_else(|| invalid(READABLE))?;
+                Ok(Cow::Borrowed(data))
+            }
+            ImageSource::Url(url) => {
+                let image = self.outgoing.images.and_then(|images| images.get(url));
+                let image = image.filter(|image| IMAGE_TYPES.contains(&image.media_type.as_str()));
+                Ok(STANDARD.encode(&image.ok_or_else(|| invalid(READABLE))?.data).into())
+            }
+        }
+    }
+
+    fn tools(&mut self) -> Vec<ToolOut<'a>> {
+        let conversation = self.conversation;
+        if conversation.tools.is_empty() {
+            return Vec::new();
+        }
+        match &conversation.tool_choice {
+            // A model that does not know of tools calls none.
+            Some(ToolChoice::None) => return Vec::new(),
+            Some(ToolChoice::Required | ToolChoice::Named(_)) => self.drop("tool_choice"),
+            Some(ToolChoice::Auto) | None => {}
+        }
+        if conversation.parallel_tools == Some(false) {
+            self.drop("parallel_tool_calls");
+        }
+        if conversation.tools.iter().any(|tool| tool.strict == Some(true)) {
+            self.drop("strict");
+        }
+        if conversation.tools.iter().any(|tool| tool.cache.is_some()) {
+            self.drop("cache_control");
+        }
+        let function = |tool: &'a crate::hub::Tool<'_>| Function {
+            name: &tool.name,
+            description: tool.description.as_deref(),
+            parameters: tool.parameters,
+        };
+        conversation.tools.iter().map(|tool| ToolOut { r#type: "function", function: function(tool) }).collect()
+    }
+}
+
+/// A document that is text is told as text; others the models cannot read.
+fn text_document(media_type: &str, data: &str) -> Result<String, RequestError> {
+    let unreadable = || invalid("free of files other than plain text, which the provider cannot read");
+    if !media_type.starts_with("text/") {
+        return Err(unreadable());
+    }
+    let bytes = STANDARD.decode(data).map_err(|_| unreadable())?;
+    String::from_utf8(bytes).map_err(|_| unreadable())
+}
+
+/// Models think or do not; those of one family know levels instead, and no way not to (Ollama, Thinking).
+fn think(reasoning: Reasoning, model: &str) -> Option<Think> {
+    let effort = match (reasoning.effort, reasoning.budget) {
+        (Some(effort), _) => effort,
+        (None, Some(0)) => Effort::None,
+        (None, Some(_)) => Effort::Medium,
+        (None, None) => return None,
+    };
+    let has_levels = model.rsplit('/').next().is_some_and(|name| name.starts_with("gpt-oss"));
+    Some(match effort {
+        _ if !has_levels => Think::Switch(effort != Effort::None),
+        Effort::None | Effort::Minimal | Effort::Low => Think::Level("low"),
+        Effort::Medium => Think::Level("medium"),
+        Effort::High | Effort::Highest => Think::Level("high"),
+    })
+}
+
+fn options<'a>(conversation: &'a Conversation<'_>, outgoing: &Outgoing<'_>) -> Options<'a> {
+    let mut options = Options::default();
+    for setting in &conversation.settings {
+        let place = match setting.kind {
+            SettingKind::Temperature => &mut options.temperature,
+            SettingKind::TopP => &mut options.top_p,
+            SettingKind::TopK => &mut options.top_k,
+            SettingKind::Seed => &mut options.seed,
+            SettingKind::FrequencyPenalty => &mut options.frequency_penalty,
+            SettingKind::PresencePenalty => &mut options.presence_penalty,
+        };
+        *place = Some(setting.value);
+    }
+    options.stop = conversation.stop.iter().map(AsRef::as_ref).filter(|stop| !stop.is_empty()).collect();
+    let kept = outgoing.output_bound.map(|bound| bound.tokens.max(1));
+    options.num_predict = conversation.output_limit.into_iter().chain(kept).min();
+    options
+}
