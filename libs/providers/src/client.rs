@@ -13,9 +13,7 @@ use crate::breaker::Breakers;
 use crate::connection::Connection;
 use crate::dialect::anthropic;
 use crate::dialect::embeddings::EmbeddingsDialect;
-use crate::dialect::openai::{
-    self, ChatAnswer, SpliceRules, StreamOutcome, Vectors, own_embeddings_body,
-};
+use crate::dialect::openai::{self, ChatAnswer, SpliceRules, StreamOutcome, Vectors, own_embeddings_body};
 use crate::dialect::{ClientDialect, UpstreamDialect, refusal};
 use crate::error::{UpstreamError, Waited};
 use crate::http::{ClientError, HttpClient, HttpOptions, MAX_ANSWER_BYTES, MAX_EMBEDDINGS_BYTES, is_encoded};

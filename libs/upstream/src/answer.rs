@@ -14,6 +14,8 @@ pub(crate) enum Answer {
     Whole { status: StatusCode, content_type: String, body: Vec<u8> },
     /// Server-sent events, each with its line ends.
     Events(Vec<Vec<u8>>),
+    /// Lines of JSON, each with its end.
+    Lines(Vec<Vec<u8>>),
 }
 
 impl Answer {

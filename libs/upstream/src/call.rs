@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Options,
     answer::Answer,
-    chat::{self, messages, responses},
+    chat::{self, gemini, messages, ollama, responses},
     embed,
     error::{ApiError, error_body},
     models, moderations,
@@ -33,6 +33,10 @@ use crate::{
     script::{self, Behaviour, Board, Outcome, Raw, ScriptedError, Seen, SeenCall},
 };
 
+/// Where Gemini's API has its models.
+const GEMINI: &str = "/v1beta/models/";
+/// The media type of streams of lines.
+const LINES: &str = "application/x-ndjson";
 /// Longest body of a request.
 const BODY_LIMIT: usize = 32 * 1024 * 1024;
 /// Longest body the log keeps.
@@ -136,13 +140,7 @@ impl Shared {
                 })
             }
         };
-        let answer = if behaviour.raw.is_none() && is_messages(&path) {
-            messages::in_error_shape(answer, behaviour.error.as_ref().and_then(|error| error.r#type.as_deref()))
-        } else if let Some(api) = rerank::Api::of(&path).filter(|_| behaviour.raw.is_none()) {
-            api.in_error_shape(answer)
-        } else {
-            answer
-        };
+        let answer = if behaviour.raw.is_none() { in_error_shape(&path, answer, &behaviour) } else { answer };
         Ok(respond(answer, &behaviour, seen, id, self.stop.clone()))
     }
 }
@@ -161,9 +159,26 @@ async fn before(seen: &mut Seen, behaviour: &Behaviour) -> bool {
     !behaviour.close
 }
 
-/// Whether a route is of Anthropic's API, errors included.
-fn is_messages(path: &str) -> bool {
-    path.starts_with("/v1/messages")
+/// An error in the shape of the API that the path belongs to.
+fn in_error_shape(path: &str, answer: Answer, behaviour: &Behaviour) -> Answer {
+    let error = behaviour.error.as_ref();
+    if path.starts_with("/v1/messages") {
+        messages::in_error_shape(answer, error.and_then(|error| error.r#type.as_deref()))
+    } else if path.starts_with(GEMINI) {
+        let code = error.and_then(|error| error.code.as_deref());
+        gemini::in_error_shape(answer, code, error.and_then(|error| error.retry_after.as_deref()))
+    } else if path.starts_with("/api/") {
+        ollama::in_error_shape(answer)
+    } else if let Some(api) = rerank::Api::of(path) {
+        api.in_error_shape(answer)
+    } else {
+        answer
+    }
+}
+
+/// What a path of Gemini's API names: a model, and what is asked of it.
+fn of_gemini(path: &str) -> Option<(&str, &str)> {
+    path.strip_prefix(GEMINI)?.rsplit_once(':')
 }
 
 fn route(
@@ -183,6 +198,14 @@ fn route(
         ("POST", "/v1/messages") => body.and_then(|body| messages::answer(&body, id, behaviour, options)),
         ("POST", "/v1/responses") => body.and_then(|body| responses::answer(&body, id, behaviour, options)),
         ("POST", "/v1/messages/count_tokens") => body.and_then(|body| messages::count(&body)),
+        ("POST", "/api/chat") => body.and_then(|body| ollama::answer(&body, id, behaviour, options)),
+        ("POST", "/api/embed") => body.and_then(|body| embed::native::ollama(&body, behaviour, options)),
+        ("POST", path) if path.starts_with(GEMINI) => body.and_then(|body| match of_gemini(path) {
+            Some((model, "generateContent")) => gemini::answer(model, false, &body, id, behaviour, options),
+            Some((model, "streamGenerateContent")) => gemini::answer(model, true, &body, id, behaviour, options),
+            Some((model, "batchEmbedContents")) => embed::native::gemini(model, &body, behaviour, options),
+            _ => Err(ApiError::new(StatusCode::NOT_FOUND, "There is no such method.")),
+        }),
         ("POST", "/v1/embeddings") => body.and_then(|body| embed::answer(&body, behaviour, options)),
         ("POST", "/v1/moderations") => body.and_then(|body| moderations::answer(&body, id)),
         ("POST", "/v1/rerank") => body.and_then(|body| rerank::answer(rerank::Api::Voyage, &body, id, behaviour)),
@@ -269,6 +292,9 @@ fn scripted_body(raw: &Raw) -> Answer {
     if raw.status == 200 && raw.content_type.starts_with("text/event-stream") {
         return Answer::Events(in_events(&raw.body));
     }
+    if raw.status == 200 && raw.content_type == LINES {
+        return Answer::Lines(raw.body.split_inclusive('\n').map(|line| line.as_bytes().to_vec()).collect());
+    }
     let (status, content_type) = (status(raw.status), raw.content_type.clone());
     Answer::Whole { status, content_type, body: raw.body.clone().into_bytes() }
 }
@@ -301,6 +327,7 @@ fn respond(answer: Answer, behaviour: &Behaviour, mut seen: Seen, id: u64, stop:
     let (status, content_type, length) = match &answer {
         Answer::Whole { status, content_type, body } => (*status, content_type.clone(), Some(body.len())),
         Answer::Events(_) => (StatusCode::OK, "text/event-stream; charset=utf-8".to_owned(), None),
+        Answer::Lines(_) => (StatusCode::OK, LINES.to_owned(), None),
     };
     seen.answered_with(status.as_u16());
     let mut response = Response::new(Body::from_stream(Plan::new(answer, behaviour).into_body(seen, stop)));

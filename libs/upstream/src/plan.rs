@@ -37,6 +37,7 @@ impl Plan {
     pub(crate) fn new(answer: Answer, behaviour: &Behaviour) -> Self {
         let pieces = match answer {
             Answer::Whole { body, .. } => vec![body],
+            Answer::Lines(lines) => lines,
             Answer::Events(events) => {
                 events.into_iter().map(|event| with_line_end(event, behaviour.line_end)).collect()
             }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use ledger::{Ledger, LedgerTasks};
-use providers::{AddressPolicy, HttpOptions, Memory, Providers};
+use providers::{AddressPolicy, HttpOptions, ImageOptions, Images, Memory, Providers};
 use retrieval::{CredentialUnreadable, Retrieval};
 use runtime::{
     Cut, Deadline, Health, Identity, Limits, Listener, Membership, Process, Service, Serving, Stages, advertised,
@@ -88,6 +88,7 @@ impl App {
         let store = Store::new(&settings.database.keeping(ledger::CONNECTIONS), "ragmux edge")
             .context("DATABASE_URL cannot be used")?;
         let providers = Providers::new(http_options(&settings))?;
+        let images = Images::new(image_options(&settings))?;
         let health = Health::new(schema::expected());
         let addresses = BTreeMap::from([
             ("http", advertised(http.address(), &settings.database).await),
@@ -101,7 +102,7 @@ impl App {
         tasks.spawn(stop_tasks.clone().run_until_cancelled_owned(follow));
 
         let parts = Parts { settings: &settings, process: &process, store: &store, health: &health };
-        let started = parts.start(vault, providers, addresses, cut).await;
+        let started = parts.start(vault, (providers, images), addresses, cut).await;
         let (membership, ledger_tasks) = match started {
             Ok(Started { edge, from, membership, ledger_tasks }) => {
                 tasks.spawn(changes::follow(Arc::clone(&edge), from, stop_tasks.clone()));
@@ -150,7 +151,7 @@ impl Parts<'_> {
     async fn start(
         &self,
         vault: Vault,
-        providers: Providers,
+        (providers, images): (Providers, Images),
         addresses: BTreeMap<&'static str, SocketAddr>,
         cut: Cut,
     ) -> anyhow::Result<Started> {
@@ -187,6 +188,7 @@ impl Parts<'_> {
             store: store.clone(),
             ledger,
             providers,
+            images,
             config_poll: self.settings.config_poll,
         });
         Ok(Started { edge, from, membership, ledger_tasks })
@@ -242,6 +244,10 @@ impl Running {
         });
         stages
     }
+}
+
+fn image_options(settings: &Settings) -> ImageOptions {
+    ImageOptions { enabled: settings.image_fetch, timeout: settings.image_fetch_timeout, ..ImageOptions::default() }
 }
 
 fn http_options(settings: &Settings) -> HttpOptions {

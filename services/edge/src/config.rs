@@ -40,6 +40,10 @@ pub struct Settings {
     /// `STREAM_COMMIT_AFTER`: after how long a stream's status is sent although the provider has said nothing yet;
     /// zero for never.
     pub stream_commit_after: Duration,
+    /// `IMAGE_FETCH`: whether images that a request names by URL are fetched for providers that want their bytes.
+    pub image_fetch: bool,
+    /// `IMAGE_FETCH_TIMEOUT`: how long one such image may take.
+    pub image_fetch_timeout: Duration,
     /// `LEDGER_ORPHAN_AFTER`: after how long without a beat another process is given up.
     pub orphan_after: OrphanAfter,
     /// Which addresses connections may lead to.
@@ -74,6 +78,8 @@ impl runtime::Settings for Settings {
             stream_max_duration: env.duration("STREAM_MAX_DURATION", 30 * MINUTE, SECOND..=24 * HOUR),
             stream_max_bytes: env.mebibytes("STREAM_MAX_BYTES_MB", 256, 1..=65_536),
             stream_commit_after: env.duration("STREAM_COMMIT_AFTER", 15 * SECOND, Duration::ZERO..=HOUR),
+            image_fetch: env.flag("IMAGE_FETCH", true),
+            image_fetch_timeout: env.duration("IMAGE_FETCH_TIMEOUT", 10 * SECOND, SECOND..=10 * MINUTE),
             orphan_after: OrphanAfter::read(env),
             private_upstreams: PrivateUpstreams::read(env),
             cors_origins: CorsOrigins::read(env),
@@ -113,6 +119,7 @@ mod tests {
         assert_eq!((settings.upstream_timeout, settings.upstream_idle), (5 * MINUTE, 5 * MINUTE));
         assert_eq!(settings.stream_max_duration, 30 * MINUTE);
         assert_eq!(settings.private_upstreams, PrivateUpstreams::default());
+        assert_eq!((settings.image_fetch, settings.image_fetch_timeout), (true, 10 * SECOND));
     }
 
     #[test]
@@ -121,12 +128,21 @@ mod tests {
             ("EDGE_LISTEN", "here"),
             ("UPSTREAM_TIMEOUT", "0"),
             ("STREAM_MAX_BYTES_MB", "0"),
+            ("IMAGE_FETCH", "perhaps"),
+            ("IMAGE_FETCH_TIMEOUT", "0"),
             ("ALLOW_PRIVATE_UPSTREAMS", "maybe"),
         ]);
         Settings::read(&mut env);
         let told = env.finish().unwrap_err().to_string();
-        for key in ["DATABASE_URL", "EDGE_LISTEN", "UPSTREAM_TIMEOUT", "STREAM_MAX_BYTES_MB", "ALLOW_PRIVATE_UPSTREAMS"]
-        {
+        for key in [
+            "DATABASE_URL",
+            "EDGE_LISTEN",
+            "UPSTREAM_TIMEOUT",
+            "STREAM_MAX_BYTES_MB",
+            "IMAGE_FETCH is",
+            "IMAGE_FETCH_TIMEOUT",
+            "ALLOW_PRIVATE_UPSTREAMS",
+        ] {
             assert!(told.contains(key), "{told}");
         }
     }

@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use domain::Scope;
 use http::{HeaderMap, StatusCode};
 use ledger::LedgerError;
-use providers::{RequestError, UpstreamError};
+use providers::{ImageError, RequestError, UpstreamError};
 use retrieval::RetrievalError;
 use runtime::BlockingError;
 use store::StoreError;
@@ -62,6 +62,8 @@ pub(crate) enum EdgeError {
     Busy,
     #[error("{0}")]
     Request(#[from] RequestError),
+    #[error("{0}")]
+    Image(#[from] ImageError),
     #[error("there is no model {model}")]
     ModelNotFound { model: String },
     #[error("the model {model} leads to no connection")]

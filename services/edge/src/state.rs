@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use config::TrustedProxies;
 use ledger::Ledger;
-use providers::Providers;
+use providers::{Images, Providers};
 use store::Store;
 
 use crate::admission::{Denials, Tally, TokenCounter};
@@ -20,6 +20,7 @@ pub(crate) struct Edge {
     pub(crate) store: Store,
     pub(crate) ledger: Ledger,
     pub(crate) providers: Providers,
+    pub(crate) images: Images,
     pub(crate) principals: Principals,
     /// Who sends keys that do not exist.
     pub(crate) strangers: Strangers,

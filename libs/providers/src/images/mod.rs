@@ -79,6 +79,11 @@ impl FetchedImages {
     pub fn get(&self, url: &str) -> Option<&Image> {
         self.0.get(url)
     }
+
+    /// Takes over those of another.
+    pub fn add(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
 }
 
 /// Fetches images. Cheap to clone; all clones share turns, connections and what is kept.

@@ -1,6 +1,8 @@
 //! `POST /v1/chat/completions`.
 
+pub(crate) mod gemini;
 pub(crate) mod messages;
+pub(crate) mod ollama;
 mod passages;
 mod quote;
 mod request;

@@ -1,5 +1,6 @@
 //! `POST /v1/embeddings`.
 
+pub(crate) mod native;
 mod vector;
 
 use base64::{Engine, prelude::BASE64_STANDARD};

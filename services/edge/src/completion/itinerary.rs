@@ -6,7 +6,8 @@ use bytes::Bytes;
 use http::HeaderMap;
 use ledger::{OpenCall, PriceBook};
 use providers::{
-    Answer, Attempts, ChatCall, ClientDialect, Destination, Inbound, Outgoing, OutputBound, Providers, UpstreamError,
+    Answer, Attempts, ChatCall, ClientDialect, Destination, FetchedImages, Inbound, Outgoing, OutputBound, Providers,
+    UpstreamError,
 };
 use tokens::Family;
 
@@ -29,6 +30,8 @@ pub(super) struct Texts {
     pub(super) output_tokens: Option<u64>,
     /// `anthropic-beta` as the client sent it.
     pub(super) anthropic_beta: Option<String>,
+    /// The images that the request names by URL, as far as they were wanted.
+    pub(super) images: FetchedImages,
 }
 
 /// The places a call may go, in the order in which they are tried.
@@ -88,6 +91,7 @@ impl Itinerary {
     /// Lets go of everything that only sending needs.
     pub(super) fn sent(&mut self) {
         self.requests.received = Bytes::new();
+        self.requests.texts.images = FetchedImages::default();
         for call in self.requests.made.iter_mut().flatten() {
             call.body = Bytes::new();
         }
@@ -171,7 +175,7 @@ impl Requests {
                 max_output: Some(most),
                 member: texts.member.as_deref().map(|member| ("ragmux", member)),
                 anthropic_beta: texts.anthropic_beta.as_deref(),
-                images: None,
+                images: Some(&texts.images),
             },
         )
     }

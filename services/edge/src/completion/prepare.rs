@@ -1,10 +1,10 @@
 //! Everything before the provider: route, admission, passages, and the places the call may go.
 
 use bytes::Bytes;
-use domain::{Enforcement, NanoUsd, ProviderType, RequestId};
+use domain::{Enforcement, NanoUsd, ProjectId, ProviderType, RequestId};
 use http::HeaderMap;
-use ledger::OpenCall;
-use providers::{ClientDialect, Inbound, costly_betas};
+use ledger::{Ending, OpenCall};
+use providers::{ClientDialect, FetchedImages, ImageError, Inbound, costly_betas};
 use rand::rng;
 
 use super::answer::Asked;
@@ -104,6 +104,14 @@ pub(super) async fn prepare(
         call.entry_mut().rag_hits = i32::try_from(grounded.hits.len()).ok();
         grounded.describe(&mut headers);
     }
+    let images = match images(edge, caller.project, route, &targets, inbound).await {
+        Ok(images) => images,
+        Err(error) => {
+            let ending = if error.status() == 400 { Ending::Rejected } else { Ending::Fault };
+            call.finish(ending, error.status(), Some(error.code()));
+            return Err(Failure::with(error, headers));
+        }
+    };
     let texts = Texts {
         public_model: chosen.public_model.clone(),
         member: inbound.includes_context().then(|| sources_member(&grounded)),
@@ -112,9 +120,37 @@ pub(super) async fn prepare(
         prompt_tokens: prompt.unsigned_abs(),
         output_tokens: keeps_bounds.then(|| call.output_tokens().unsigned_abs()),
         anthropic_beta,
+        images,
     };
     let itinerary = Itinerary::new(chosen.route, targets, received, inbound, texts, prices)?;
     Ok(Ready { id, dialect: inbound.dialect(), call, headers, itinerary })
+}
+
+/// Fetches the images of a request for the places that want their bytes. Without them the first place cannot be asked;
+/// a later one then cannot be fallen back to, which nobody may come to need.
+async fn images(
+    edge: &Edge,
+    project: ProjectId,
+    route: &PublicRoute,
+    targets: &[usize],
+    inbound: &Inbound<'_>,
+) -> Result<FetchedImages, ImageError> {
+    let mut images = FetchedImages::default();
+    let mut asked: Vec<ProviderType> = Vec::new();
+    for (place, at) in targets.iter().enumerate() {
+        let Some(provider) = route.targets.get(*at).map(|target| target.provider) else { continue };
+        if asked.contains(&provider) {
+            continue;
+        }
+        asked.push(provider);
+        let Some((urls, accepted)) = inbound.images_to_fetch(provider) else { continue };
+        match edge.images.fetch_all(project, &urls, accepted).await {
+            Ok(fetched) => images.add(fetched),
+            Err(error) if place == 0 => return Err(error),
+            Err(error) => tracing::debug!(code = error.code(), "an image for another provider could not be fetched"),
+        }
+    }
+    Ok(images)
 }
 
 /// The prompt's tokens: by the model that takes most for it, of those the route may lead to.

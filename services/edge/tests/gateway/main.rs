@@ -32,6 +32,7 @@ mod standstill;
 mod strangers;
 mod stream;
 mod tags;
+mod translated;
 mod usage;
 mod withdrawn;
 mod world;

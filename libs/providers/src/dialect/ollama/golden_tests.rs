@@ -14,7 +14,7 @@ use crate::hub::{
     SettingKind, Tool, ToolChoice, Whole,
 };
 use crate::images::{FetchedImages, Image};
-use crate::usage::Usage;
+use crate::usage::{Lacks, Usage};
 
 /// What a reader makes of a stream, and how it ended.
 fn read_stream(transcript: &str) -> (Whole, Result<(), UpstreamError>, OllamaReader) {
@@ -68,7 +68,7 @@ fn an_answer_reads_the_same_streamed_and_whole() {
             vec![Part::Reasoning { text: "Nine times seven.".to_owned(), signature: None }, text("63")],
             Finish::Length,
             // The prompt was in the cache, and its tokens are not known.
-            None,
+            Some(Usage { completion_tokens: 25, lacks: Lacks::Prompt, ..Usage::default() }),
         ),
     ] {
         let (streamed, ended, reader) = read_stream(stream);

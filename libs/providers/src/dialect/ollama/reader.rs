@@ -9,8 +9,8 @@ use serde_json::value::RawValue;
 use crate::dialect::openai::in_body;
 use crate::error::UpstreamError;
 use crate::hub::{CallIds, Event, Finish, Reader, Whole};
-use crate::json::{Members, elements, object, text_of};
-use crate::usage::{Usage, count};
+use crate::json::{Members, elements, object, said_in, text_of};
+use crate::usage::{Lacks, Usage, count};
 
 /// Reads the lines of a stream.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl OllamaReader {
             events.push(Event::Start { id: None, model: text("model") });
         }
         if let Some(message) = answer.present("message").and_then(|value| Members::parse(value.get()).ok()) {
-            let some = |name| message.present(name).and_then(text_of).filter(|text: &Cow<'_, str>| !text.is_empty());
+            let some = |name| message.present(name).and_then(said_in).filter(|text: &Cow<'_, str>| !text.is_empty());
             events.extend(some("thinking").map(Event::Reasoning));
             events.extend(some("content").map(Event::Text));
             let calls = message.present("tool_calls").and_then(|value| elements(value.get()).ok());
@@ -110,9 +110,13 @@ pub(crate) fn read_whole(body: &Bytes, credential: Option<&str>) -> Result<Whole
 /// The counts of a whole answer. Servers leave out that of a prompt they had in their cache: what is not there was not
 /// reported, and is no zero.
 fn usage(answer: &Members<'_>) -> Option<Usage> {
-    Some(Usage {
-        prompt_tokens: count(answer, &["prompt_eval_count"])?,
-        completion_tokens: count(answer, &["eval_count"])?,
-        ..Usage::default()
-    })
+    let (prompt, completion) = (count(answer, &["prompt_eval_count"]), count(answer, &["eval_count"]));
+    let lacks = match (prompt, completion) {
+        (Some(_), Some(_)) => Lacks::Nothing,
+        (None, Some(_)) => Lacks::Prompt,
+        (Some(_), None) => Lacks::Completion,
+        (None, None) => return None,
+    };
+    let (prompt_tokens, completion_tokens) = (prompt.unwrap_or(0), completion.unwrap_or(0));
+    Some(Usage { prompt_tokens, completion_tokens, lacks, ..Usage::default() })
 }
