@@ -175,7 +175,7 @@ fn mended(quoted: &str) -> Option<String> {
     serde_json::from_str(&out).ok()
 }
 
-/// The length of `\uXXXX`.
+/// The length of a `\u` escape with its four digits.
 const ESCAPE: usize = 6;
 
 /// The unit of UTF-16 that a text begins with as an escape.
