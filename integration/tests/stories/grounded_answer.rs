@@ -1,5 +1,6 @@
 //! The main job: upload a real PDF, ask, get a grounded answer.
 
+use reqwest::Method;
 use serde_json::{Value, json};
 use testkit::{Project, Stack};
 
@@ -71,5 +72,34 @@ async fn the_openai_sdk_gets_the_same() -> anyhow::Result<()> {
     assert_eq!(said["models"], json!(["chat"]));
     assert_eq!(said["vectors"].as_array().unwrap().len(), 2);
     assert_eq!(said["wrong_key"], "invalid_api_key");
+    stack.shut_down().await
+}
+
+#[tokio::test]
+async fn the_sdks_take_the_sources_that_they_know_nothing_of() -> anyhow::Result<()> {
+    let (stack, project) = stack_with_the_manual().await?;
+    let admin = stack.admin().await?;
+    let claude = json!({ "name": "claude", "provider_type": "anthropic", "base_url": stack.upstream.base_url(),
+        "model_name": "demo-chat", "api_key": "sk-ant-test" });
+    let claude = admin.send(Method::POST, "/models", Some(claude)).await?["id"].clone();
+    let route = json!({ "name": "claude", "groups": [[{ "connection_id": claude }]] });
+    admin.send(Method::POST, &format!("/projects/{}/routes", project.id), Some(route)).await?;
+    let url = stack.edge_url(0)?;
+    for model in ["chat", "claude"] {
+        let environment =
+            [("RAGMUX_BASE_URL", url.as_str()), ("RAGMUX_API_KEY", project.key.as_str()), ("RAGMUX_MODEL", model)];
+        let program = Program::Sdk("sources.py");
+        let Some(said) = run(program, &[sample::QUESTION], &environment).await? else { return Ok(()) };
+        for way in ["chat", "chat_stream", "chat_helper", "response", "response_stream", "message"] {
+            let ours = &said[way]["ragmux"];
+            assert!(names_the_page(&ours["sources"].to_string()), "{model}, {way}: {said}");
+            assert!(ours["context"].as_str().unwrap().contains("<context>"), "{model}, {way}: {said}");
+        }
+        for way in said.as_object().unwrap().values() {
+            assert!(way["text"].as_str().unwrap().contains(sample::ANSWER), "{model}: {said}");
+        }
+        assert_eq!(said["response_stream"]["last"], "response.completed");
+        assert_eq!(said["message_stream"]["last"], "message_stop");
+    }
     stack.shut_down().await
 }

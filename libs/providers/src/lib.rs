@@ -57,7 +57,7 @@ pub use images::{
 };
 pub use inbound::{Inbound, Utterance};
 pub use memory::{Full, Held, Memory};
-pub use rerank::{Ranked, RerankRequest, Reranked};
+pub use rerank::{Ranked, RerankRequest, Reranked, search_units};
 pub use retry::{Attempts, MAX_ATTEMPTS};
 pub use scrub::{MAX_MESSAGE_CHARS, scrub};
 pub use single::{SingleAnswer, SingleCall, SingleFailure};

@@ -125,6 +125,27 @@ fn invalid(field: impl Into<String>, must: &'static str) -> RequestError {
     RequestError::Invalid { field: field.into(), must }
 }
 
+/// Documents of one search unit, and the tokens of one document with the query: a longer document counts as several
+/// (Cohere, Pricing, "What is a search unit").
+const DOCUMENTS_A_UNIT: i64 = 100;
+const TOKENS_A_DOCUMENT: i64 = 500;
+
+/// What is looked at of a document where the request says nothing (Cohere API reference, Rerank, `max_tokens_per_doc`).
+const DEFAULT_TOKENS_PER_DOC: i64 = 4096;
+
+/// The search units that a call comes to, by a count of its tokens: the query's, and each document's, of which no more
+/// than `most` are looked at.
+#[must_use]
+pub fn search_units(query: i64, documents: &[i64], most: Option<u64>) -> i64 {
+    let most = most.map_or(DEFAULT_TOKENS_PER_DOC, |most| i64::try_from(most).unwrap_or(i64::MAX));
+    let room = TOKENS_A_DOCUMENT.saturating_sub(query).max(1);
+    let pieces = |tokens: i64| {
+        i64::try_from(tokens.min(most).max(1).unsigned_abs().div_ceil(room.unsigned_abs())).unwrap_or(i64::MAX)
+    };
+    let pieces = documents.iter().fold(0_i64, |sum, tokens| sum.saturating_add(pieces(*tokens)));
+    i64::try_from(pieces.unsigned_abs().div_ceil(DOCUMENTS_A_UNIT.unsigned_abs())).unwrap_or(i64::MAX)
+}
+
 /// A document's place in an order.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ranked {

@@ -139,3 +139,15 @@ fn units_with_a_fraction_are_whole_ones() {
     let without = RerankDialect::Cohere.read(&Bytes::from_static(br#"{"results":[],"meta":{}}"#), 1).unwrap();
     assert_eq!(without.search_units, None);
 }
+
+#[test]
+fn a_unit_is_a_hundred_documents_and_a_long_one_is_several() {
+    assert_eq!(search_units(10, &[20; 100], None), 1);
+    assert_eq!(search_units(10, &[20; 101], None), 2);
+    assert_eq!(search_units(10, &[490; 100], None), 1);
+    assert_eq!(search_units(10, &[491; 100], None), 2);
+    assert_eq!(search_units(10, &[491; 100], Some(100)), 1);
+    assert_eq!(search_units(10, &[1_000_000], None), 1, "no more of it is looked at");
+    assert_eq!(search_units(0, &[0], None), 1);
+    assert_eq!(search_units(1_000, &[50; 4], None), 2, "a query that leaves no room");
+}

@@ -1,7 +1,7 @@
 //! Finding passages for a question, and writing them down for a model.
 //!
 //! [`Retrieval::search`] runs two legs side by side, vectors and words, each with a deadline of its own, and fuses what
-//! they found; a leg that fails is left out. [`analyzer`] is the one place where text becomes terms: the worker calls it
+//! they found; a leg that fails is left out. A [`Reranker`] may order what was found. [`analyzer`] is the one place where text becomes terms: the worker calls it
 //! (through [`index`]) for chunks, searches call it for queries, and the database stores what it says. [`bm25`] and
 //! [`fusion`] are pure arithmetic over what the store answers. [`context`] fences the passages for the prompt.
 //! [`connection()`] stands here because no crate below knows both the store's targets and the providers' connections.
@@ -14,10 +14,12 @@ mod fence;
 pub mod fusion;
 pub mod index;
 mod legs;
+mod owed;
+mod rerank;
 mod search;
 
 pub use connection::{AddressUnreadable, connection};
 pub use fence::defused;
-pub use search::{
-    CredentialUnreadable, EmbeddingUse, Hit, OpenCredential, Retrieval, RetrievalError, Retrieved, Search,
-};
+pub use owed::{ModelUse, Work};
+pub use rerank::Reranker;
+pub use search::{CredentialUnreadable, Hit, OpenCredential, Retrieval, RetrievalError, Retrieved, Search};

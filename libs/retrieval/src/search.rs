@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::{ChunkId, ConnectionId, DocumentId, ProviderType, Secret, StoreId};
+use domain::{ChunkId, DocumentId, Secret, StoreId};
 use providers::Providers;
 use store::search::{Passage, SearchSettings};
 use store::targets::UpstreamTarget;
@@ -13,6 +13,8 @@ use tokio::time::timeout;
 
 use crate::fusion::{self, Leg};
 use crate::legs::{lexical, vector};
+use crate::owed::ModelUse;
+use crate::rerank::{self, Reranker};
 
 /// What a leg looks at before fusion.
 const CANDIDATES: usize = 100;
@@ -47,6 +49,8 @@ pub struct Search<'a> {
     pub query: &'a str,
     /// How many passages.
     pub top_k: usize,
+    /// Who orders what was found, if not the search alone.
+    pub rerank: Option<Reranker<'a>>,
 }
 
 /// What was found.
@@ -54,7 +58,7 @@ pub struct Search<'a> {
 pub struct Retrieved {
     /// Best first.
     pub hits: Vec<Hit>,
-    /// Legs that failed or ran out of time and were left out: `lexical`, `vector`.
+    /// Parts that failed or ran out of time and were left out: `lexical`, `vector`, `rerank`.
     pub degraded: Vec<&'static str>,
 }
 
@@ -71,21 +75,8 @@ pub struct Hit {
     pub lexical_rank: Option<u32>,
     /// Cosine distance to the query, if the vector leg found it.
     pub distance: Option<f64>,
-}
-
-/// A call to an embedding provider that has to be paid, for the ledger.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EmbeddingUse {
-    /// The connection that was called.
-    pub connection: ConnectionId,
-    /// Its provider.
-    pub provider: ProviderType,
-    /// The model's name there.
-    pub model: String,
-    /// Tokens it reported, or by our count when it reported none.
-    pub tokens: i64,
-    /// Whether they are our count.
-    pub estimated: bool,
+    /// How well it answers the query, if a model was asked and said so; compares with nothing but the other hits.
+    pub rerank_score: Option<f64>,
 }
 
 /// Why nothing can be said about a store.
@@ -125,9 +116,9 @@ impl Retrieval {
     }
 
     /// Finds the passages of a store that answer a question best. A leg that fails is left out and named in
-    /// [`Retrieved::degraded`].
+    /// [`Retrieved::degraded`], and so is a reranker: the order stays that of the legs then.
     ///
-    /// `owed` hears what embedding the query used as soon as the provider has answered, so that it is known however the
+    /// `owed` hears what each call to a model used as soon as the provider has answered, so that it is known however the
     /// search ends: with an error, or dropped. Of a search that is dropped while the provider works it hears our own
     /// count.
     ///
@@ -136,7 +127,7 @@ impl Retrieval {
     pub async fn search(
         &self,
         search: &Search<'_>,
-        owed: &mut (dyn FnMut(EmbeddingUse) + Send),
+        owed: &mut (dyn FnMut(ModelUse) + Send),
     ) -> Result<Retrieved, RetrievalError> {
         let settings = self
             .store
@@ -150,7 +141,7 @@ impl Retrieval {
         let tuning = tuning(&settings);
         let (lexical, vector) = tokio::join!(
             timeout(LEXICAL_DEADLINE, lexical::find(&self.store, &settings, search.query, CANDIDATES)),
-            timeout(VECTOR_DEADLINE, vector::find(self, &settings, search.query, CANDIDATES, owed)),
+            timeout(VECTOR_DEADLINE, vector::find(self, &settings, search.query, CANDIDATES, &mut *owed)),
         );
         let mut found = Retrieved::default();
         let lexical = lexical.unwrap_or_else(|_| Err("it took too long".to_owned())).unwrap_or_else(|reason| {
@@ -175,9 +166,9 @@ impl Retrieval {
             },
             Leg { weight: tuning.lexical_weight, ranked: lexical },
         ]);
+        let kept = search.top_k.max(search.rerank.map_or(0, |reranker| reranker.candidates));
         // Enough that the cap a document has still leaves the number asked for.
-        let wanted: Vec<ChunkId> =
-            fused.iter().take(search.top_k.saturating_mul(4).max(20)).map(|fused| fused.id).collect();
+        let wanted: Vec<ChunkId> = fused.iter().take(kept.saturating_mul(4).max(20)).map(|fused| fused.id).collect();
         let passages = self.store.list_passages(search.store, &wanted).await.map_err(RetrievalError::Store)?;
         let mut by_chunk: HashMap<ChunkId, Passage> =
             passages.into_iter().map(|passage| (passage.chunk, passage)).collect();
@@ -188,9 +179,20 @@ impl Retrieval {
                 vector_rank: fused.ranks.first().copied().flatten(),
                 lexical_rank: fused.ranks.get(1).copied().flatten(),
                 distance: distances.get(&fused.id).copied(),
+                rerank_score: None,
             })
         });
-        found.hits = choose(ranked, search.top_k);
+        found.hits = choose(ranked, kept);
+        if let Some(reranker) = &search.rerank {
+            let hits = std::mem::take(&mut found.hits);
+            found.hits =
+                rerank::order(self, reranker, search.query, hits, owed).await.unwrap_or_else(|(hits, reason)| {
+                    tracing::warn!(store = search.store.0, reason, "what a search found keeps its order");
+                    found.degraded.push("rerank");
+                    hits
+                });
+        }
+        found.hits.truncate(search.top_k);
         Ok(found)
     }
 }
@@ -238,6 +240,7 @@ pub(crate) mod tests {
             vector_rank: None,
             lexical_rank: Some(1),
             distance: None,
+            rerank_score: None,
         }
     }
 

@@ -3,17 +3,19 @@
 mod condense;
 mod sources;
 
-use domain::{NanoUsd, PriceSnapshot, RetrievalSettings, RetrieveWhen, StoreId};
+use std::sync::Arc;
+
+use domain::{NanoUsd, PriceSnapshot, ProviderType, RetrievalSettings, RetrieveWhen, StoreId};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use ledger::{OpenCall, PriceBook};
 use providers::{Inbound, Providers};
-use retrieval::{EmbeddingUse, Hit, Retrieval, Retrieved, Search};
+use retrieval::{Hit, ModelUse, Reranker, Retrieval, Retrieved, Search, Work};
 use tokens::Family;
 use unicode_segmentation::UnicodeSegmentation;
 
 use crate::admission::TokenCounter;
 use crate::auth::Caller;
-use crate::catalog::{Project, PublicRoute};
+use crate::catalog::{Project, PublicRoute, Rerank};
 use crate::error::EdgeError;
 
 use condense::Condensing;
@@ -41,6 +43,8 @@ pub(crate) struct Plan {
     pub(crate) top_k: usize,
     /// What is asked of the route's model first, whose answer is searched for in place of the query.
     condensing: Option<Condensing>,
+    /// Who orders what is found, if not the search alone.
+    rerank: Option<Arc<Rerank>>,
 }
 
 /// A question that a model made of a conversation is not held by its tokens, which nobody knows yet.
@@ -66,7 +70,13 @@ impl Plan {
 
     /// The search for a text, as it stands.
     pub(crate) fn of(project: &Project, store: StoreId, text: &str, top_k: Option<usize>) -> Self {
-        Self { store, query: cut(text), top_k: passages(project, top_k), condensing: None }
+        Self {
+            store,
+            query: cut(text),
+            top_k: passages(project, top_k),
+            condensing: None,
+            rerank: project.rerank.clone(),
+        }
     }
 
     /// What the condensation of the conversation is held at, wherever on the route it is asked for: its tokens and their
@@ -83,7 +93,7 @@ impl Plan {
         }
     }
 
-    /// What the query's embedding is held at: its tokens and their cost.
+    /// What the search is held at, the query's embedding and the reranking of what it finds: tokens and their cost.
     pub(crate) async fn hold(
         &self,
         project: &Project,
@@ -96,8 +106,23 @@ impl Plan {
         project.allow_price(caller, source, model)?;
         let least = if self.condensing.is_some() { CONDENSED_QUERY_TOKENS } else { 0 };
         let tokens = counter.text(Family::of(model), &self.query).await?.max(least);
-        Ok((tokens, snapshot.cost(tokens, 0, 0, 0)))
+        let cost = snapshot.cost(tokens, 0, 0, 0);
+        let Some(rerank) = &self.rerank else { return Ok((tokens, cost)) };
+        let target = &rerank.target;
+        let (snapshot, source) = prices.price(target.provider, &target.model);
+        project.allow_price(caller, source, &target.model)?;
+        let query = counter.text(Family::Estimated, &self.query).await?.max(least);
+        let (reranked, units) = Reranker::most(query, rerank.candidates);
+        let reranking = reranking_cost(target.provider, &snapshot, reranked, units);
+        Ok((tokens.saturating_add(reranked), cost + reranking))
     }
+}
+
+/// What a reranking costs. Cohere bills searches (Pricing, Rerank): what its models' price is per million of is search
+/// units, and tokens cost nothing.
+fn reranking_cost(provider: ProviderType, price: &PriceSnapshot, tokens: i64, search_units: i64) -> NanoUsd {
+    let paid = if provider == ProviderType::CohereRerank { search_units } else { tokens };
+    price.cost(paid, 0, 0, 0)
 }
 
 /// The start of a text that is searched for.
@@ -148,12 +173,20 @@ impl Grounding {
         prices: &PriceBook,
         call: &mut OpenCall,
     ) -> Result<(Retrieved, Embedded), EdgeError> {
-        let search = Search { store: plan.store, query: &plan.query, top_k: plan.top_k };
+        let rerank = plan.rerank.as_deref();
+        let rerank = rerank.map(|rerank| Reranker { target: &rerank.target, candidates: rerank.candidates });
+        let search = Search { store: plan.store, query: &plan.query, top_k: plan.top_k, rerank };
         let mut embedded = Embedded::default();
-        let mut owed = |used: EmbeddingUse| {
+        let mut owed = |used: ModelUse| {
             let (snapshot, _) = prices.price(used.provider, &used.model);
-            call.add_side_charge(used.tokens, snapshot.cost(used.tokens, 0, 0, 0), used.estimated);
-            embedded = Embedded { tokens: used.tokens, reported: (!used.estimated).then_some(used.tokens) };
+            let cost = match used.work {
+                Work::Embedding => {
+                    embedded = Embedded { tokens: used.tokens, reported: (!used.estimated).then_some(used.tokens) };
+                    snapshot.cost(used.tokens, 0, 0, 0)
+                }
+                Work::Reranking => reranking_cost(used.provider, &snapshot, used.tokens, used.search_units),
+            };
+            call.add_side_charge(used.tokens, cost, used.estimated);
         };
         let found = self.retrieval.search(&search, &mut owed).await?;
         Ok((found, embedded))

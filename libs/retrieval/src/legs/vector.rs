@@ -8,7 +8,8 @@ use store::targets::UpstreamTarget;
 use tokio::time::Instant;
 
 use crate::connection::connection;
-use crate::search::{EmbeddingUse, OpenCredential, Retrieval};
+use crate::owed::{Debt, ModelUse, Owed, Work};
+use crate::search::{OpenCredential, Retrieval};
 
 const EMBEDDING_DEADLINE: Duration = Duration::from_secs(3);
 const SCAN_DEADLINE: Duration = Duration::from_secs(2);
@@ -20,7 +21,7 @@ pub(crate) async fn find(
     settings: &SearchSettings,
     query: &str,
     limit: usize,
-    owed: &mut (dyn FnMut(EmbeddingUse) + Send),
+    owed: Owed<'_>,
 ) -> Result<Vec<VectorHit>, String> {
     let vector = embed(&retrieval.providers, &retrieval.open_credential, &settings.embedding, query, owed).await?;
     if vector.len() != usize::try_from(settings.width).unwrap_or(0) {
@@ -35,20 +36,14 @@ async fn embed(
     open_credential: &OpenCredential,
     target: &UpstreamTarget,
     query: &str,
-    owed: &mut (dyn FnMut(EmbeddingUse) + Send),
+    owed: Owed<'_>,
 ) -> Result<Vec<f32>, String> {
     let credential = open_credential(target).map_err(|error| error.to_string())?;
     let connection = connection(target, credential).map_err(|error| error.to_string())?;
     let mut attempts = Attempts::until(Instant::now() + EMBEDDING_DEADLINE);
     let counted = tokens::count(tokens::Family::of(&target.model), query);
-    let used = EmbeddingUse {
-        connection: target.connection,
-        provider: target.provider,
-        model: target.model.clone(),
-        tokens: i64::try_from(counted).unwrap_or(i64::MAX),
-        estimated: true,
-    };
-    let debt = Debt { used: Some(used), owed };
+    let used = ModelUse::counted(Work::Embedding, target, i64::try_from(counted).unwrap_or(i64::MAX), 0);
+    let debt = Debt::new(used, owed);
     let answer = match providers.embed(&connection, &[query.to_owned()], None, &mut attempts).await {
         Ok(answer) => answer,
         Err(error) => {
@@ -56,35 +51,11 @@ async fn embed(
             return Err(format!("the query could not be embedded: {}", error.message()));
         }
     };
-    debt.stands(answer.usage.map(|usage| usage.prompt_tokens));
-    answer.vectors.into_iter().next().ok_or_else(|| "the model answered without a vector".to_owned())
-}
-
-/// What is owed for a query on its way. Whoever gives up the wait for its answer owes what we counted.
-struct Debt<'a> {
-    used: Option<EmbeddingUse>,
-    owed: &'a mut (dyn FnMut(EmbeddingUse) + Send),
-}
-
-impl Debt<'_> {
-    /// The provider has answered, and reported this.
-    fn stands(mut self, reported: Option<i64>) {
-        if let (Some(used), Some(reported)) = (&mut self.used, reported) {
-            used.tokens = reported;
+    debt.stands(|used| {
+        if let Some(usage) = answer.usage {
+            used.tokens = usage.prompt_tokens;
             used.estimated = false;
         }
-    }
-
-    /// The provider has failed.
-    fn falls_away(mut self) {
-        self.used = None;
-    }
-}
-
-impl Drop for Debt<'_> {
-    fn drop(&mut self) {
-        if let Some(used) = self.used.take() {
-            (self.owed)(used);
-        }
-    }
+    });
+    answer.vectors.into_iter().next().ok_or_else(|| "the model answered without a vector".to_owned())
 }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use domain::{Enforcement, OutputField, PriceSnapshot, ProviderType, RetrievalSettings, RouteId, StoreId};
+use domain::{
+    Enforcement, OutputField, PriceSnapshot, ProviderType, RerankSettings, RetrievalSettings, RouteId, StoreId,
+};
 use ledger::{PriceBook, PriceSource};
 use providers::{Connection, ContextPlacement, Feature, default_placement, order};
 use rand::Rng;
@@ -33,6 +35,7 @@ pub(crate) struct Project {
     pub(crate) system_prompt: Option<String>,
     pub(crate) enforcement: Enforcement,
     pub(crate) retrieval: RetrievalSettings,
+    pub(crate) rerank: Option<Arc<Rerank>>,
     has_cost_budget: bool,
     /// Whether any limit is set.
     pub(crate) has_limits: bool,
@@ -40,6 +43,22 @@ pub(crate) struct Project {
     strict_models: bool,
     default_route: Option<RouteId>,
     routes: Vec<Arc<PublicRoute>>,
+}
+
+/// Who orders what searches of a project find.
+#[derive(Debug)]
+pub(crate) struct Rerank {
+    pub(crate) target: UpstreamTarget,
+    /// How many passages it is shown.
+    pub(crate) candidates: usize,
+}
+
+impl Rerank {
+    fn of(routing: &ProjectRouting) -> Option<Self> {
+        let target = routing.reranker.clone().filter(|target| target.provider.reranks())?;
+        let candidates = routing.retrieval.rerank?.candidates.clamp(1, RerankSettings::MOST_CANDIDATES);
+        Some(Self { target, candidates: usize::try_from(candidates).unwrap_or(usize::MAX) })
+    }
 }
 
 /// A model name and what is behind it.
@@ -88,11 +107,13 @@ impl Project {
         embedding: Option<UpstreamTarget>,
         connect: &dyn Fn(&UpstreamTarget) -> Result<Connection, Unusable>,
     ) -> Self {
+        let rerank = Rerank::of(&routing).map(Arc::new);
         Self {
             store: routing.store,
             embedding: embedding.map(|target| (target.provider, target.model)),
             system_prompt: Some(routing.system_prompt).filter(|prompt| !prompt.trim().is_empty()),
             enforcement: routing.enforcement,
+            rerank,
             retrieval: routing.retrieval,
             has_cost_budget: routing.has_cost_budget,
             has_limits: routing.has_limits,

@@ -107,6 +107,7 @@ mod tests {
             vector_rank: Some(1),
             lexical_rank: None,
             distance: None,
+            rerank_score: None,
         }
     }
 

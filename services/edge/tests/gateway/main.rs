@@ -26,6 +26,7 @@ mod moderations;
 mod pace;
 mod passages;
 mod rerank;
+mod reranked;
 mod responses;
 mod settings;
 mod standstill;

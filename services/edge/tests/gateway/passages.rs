@@ -161,6 +161,121 @@ async fn turns_that_ask_nothing_are_not_searched_for() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
+async fn every_api_of_chats_is_grounded_alike_and_told_of_it() -> anyhow::Result<()> {
+    let (world, _) = world().await?;
+    let edge = world.edge().await?;
+    let user = |content: Value| json!({ "role": "user", "content": content });
+    let result = json!({ "type": "tool_result", "tool_use_id": "toolu_1", "content": "12" });
+    let used = json!({ "type": "tool_use", "id": "toolu_1", "name": "count", "input": {} });
+    let called = json!({ "type": "function_call", "call_id": "call_1", "name": "count", "arguments": "{}" });
+    let output = json!({ "type": "function_call_output", "call_id": "call_1", "output": "12" });
+    let after_tool = [
+        (
+            "/v1/messages",
+            "messages",
+            json!([user(json!(QUESTION)), { "role": "assistant", "content": [used] }, user(json!([result]))]),
+        ),
+        ("/v1/responses", "input", json!([user(json!(QUESTION)), called, output])),
+    ];
+    let ask = async |path: &str, name: &str, said: &Value, stream: bool| {
+        let mut body = json!({ "model": "fast", "stream": stream, "ragmux": { "include_context": true }, name: said });
+        body[if path == "/v1/responses" { "max_output_tokens" } else { "max_tokens" }] = json!(60);
+        edge.post(path, &body).send().await
+    };
+    for (path, name, tool_turn) in &after_tool {
+        for stream in [false, true] {
+            let answer = ask(path, name, &json!([user(json!(QUESTION))]), stream).await?;
+            assert_eq!((answer.status().as_u16(), header(&answer, "x-ragmux-rag-hits")), (200, Some("3")), "{path}");
+            let sources: Value = serde_json::from_str(header(&answer, "x-ragmux-rag-sources").unwrap())?;
+            assert_eq!(sources.as_array().unwrap().len(), 3);
+            let text = answer.text().await?;
+            assert!(
+                text.contains("\"ragmux\":{\"sources\":[{\"document_id\"") && text.contains("thirty months"),
+                "{text}"
+            );
+            assert!(!stream || text.contains("event: ragmux"), "{text}");
+            let sent = chats_seen(&world).pop().unwrap();
+            assert!(sent["messages"][0]["content"].as_str().unwrap().contains("[1] (handbuch größe.pdf"), "{sent}");
+        }
+        for (said, hits) in [(tool_turn, "0"), (&json!([user(json!("Thanks a lot!"))]), "0")] {
+            let answer = ask(path, name, said, false).await?;
+            assert_eq!(
+                (answer.status().as_u16(), header(&answer, "x-ragmux-rag-hits")),
+                (200, Some(hits)),
+                "{path} {said}"
+            );
+            assert_eq!(header(&answer, "x-ragmux-rag-sources"), None);
+        }
+    }
+    // What the user asked before a tool was used is what is searched for, where every turn is.
+    world.database.change_project(world.project, r#"retrieval = '{"when":"always"}'"#).await?;
+    for (path, name, tool_turn) in &after_tool {
+        until("every turn is searched for", async || {
+            Ok(header(&ask(path, name, tool_turn, false).await?, "x-ragmux-rag-hits") == Some("3"))
+        })
+        .await?;
+    }
+    world.database.change_project(world.project, "store_id = NULL").await?;
+    for (path, name, said) in &after_tool {
+        until("nothing is told of passages", async || {
+            let answer = ask(path, name, said, false).await?;
+            Ok(answer.status() == 200 && header(&answer, "x-ragmux-rag-hits").is_none())
+        })
+        .await?;
+    }
+    edge.stop().await
+}
+
+#[tokio::test]
+async fn words_are_counted_in_every_script() -> anyhow::Result<()> {
+    let (world, _) = world().await?;
+    let edge = world.edge().await?;
+    for (said, is_searched) in [
+        ("Warranty of the Brewmaster", true),
+        ("Brewmaster warranty, please!", false),
+        ("保修期是多久？", true),
+        ("谢谢！", false),
+        ("どうもありがとう", true),
+        ("보증 기간은 얼마나 되나요?", true),
+        ("감사합니다!", false),
+        ("👍 👍 👍 👍", false),
+        ("... --- ... !!!", false),
+    ] {
+        world.upstream.clear();
+        let body = json!({ "model": "fast", "messages": [{ "role": "user", "content": said }] });
+        assert_eq!(edge.post(CHAT, &body).send().await?.status(), 200);
+        let embedded = world.upstream.log(0).calls.iter().any(|call| call.path.ends_with("/embeddings"));
+        assert_eq!(embedded, is_searched, "{said}");
+    }
+    edge.stop().await
+}
+
+#[tokio::test]
+async fn all_before_the_last_question_stays_as_it_was_for_providers_that_cache() -> anyhow::Result<()> {
+    let (world, _) = world().await?;
+    world.database.change_project(world.project, "system_prompt = 'Be brief.'").await?;
+    world.database.change_route(world.route, "context_placement = 'last_user'").await?;
+    let edge = world.edge().await?;
+    let mut messages =
+        vec![json!({ "role": "system", "content": "own" }), json!({ "role": "user", "content": QUESTION })];
+    let mut prefixes: Vec<Vec<Value>> = Vec::new();
+    for follow_up in ["And where should the machine be stored?", "When does the descaling lamp light up?"] {
+        let answer = edge.post(CHAT, &json!({ "model": "fast", "messages": messages })).send().await?;
+        assert_eq!(header(&answer, "x-ragmux-rag-hits"), Some("3"));
+        let mut sent = chats_seen(&world).pop().unwrap()["messages"].as_array().unwrap().clone();
+        let last = sent.pop().unwrap();
+        assert!(last["content"].as_str().unwrap().contains("[1] (handbuch"), "{last}");
+        prefixes.push(sent);
+        messages.push(json!({ "role": "assistant", "content": "It says so." }));
+        messages.push(json!({ "role": "user", "content": follow_up }));
+    }
+    assert_eq!(prefixes[0][0]["content"], "Be brief.\n\nown");
+    assert_eq!(prefixes[1][..1], prefixes[0][..]);
+    assert_eq!(prefixes[1][1..], messages[1..3], "what was said before is as the client sent it");
+    edge.stop().await
+}
+
+#[tokio::test]
 async fn passages_can_be_asked_for_by_themselves() -> anyhow::Result<()> {
     let (world, _) = world().await?;
     world.database.insert_price("demo-embed", 1_000_000_000, 0).await?;

@@ -56,6 +56,9 @@ struct Passage<'a> {
     object: &'static str,
     #[serde(flatten)]
     source: Source<'a>,
+    /// What the model that ordered the passages says, where one was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rerank_score: Option<f64>,
     content: &'a str,
 }
 
@@ -139,7 +142,12 @@ pub(crate) async fn create(
 }
 
 fn passage(hit: &Hit) -> Passage<'_> {
-    Passage { object: "passage", source: Source::of(hit), content: &hit.passage.content }
+    Passage {
+        object: "passage",
+        source: Source::of(hit),
+        rerank_score: hit.rerank_score,
+        content: &hit.passage.content,
+    }
 }
 
 fn read(body: &[u8]) -> Result<Question<'_>, EdgeError> {
