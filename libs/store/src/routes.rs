@@ -29,6 +29,8 @@ pub struct RouteSettings {
     pub context_placement: Option<String>,
     /// Features that cost more than their tokens and are allowed all the same under a budget of money.
     pub allowed_features: Vec<String>,
+    /// Whether a request that was sent and not answered in time may be sent again.
+    pub replay_timeouts: bool,
     /// Groups in the order they are tried; inside a group a target is chosen by weight.
     pub groups: Vec<Vec<RouteTarget>>,
 }
@@ -94,7 +96,7 @@ impl Store {
     ) -> Result<Vec<Route>, StoreError> {
         let rows = sqlx::query!(
             r#"SELECT r.id, r.name, r.max_output, r.min_output, r.context_tokens, r.context_placement, r.revision,
-                      r.allowed_features,
+                      r.allowed_features, r.replay_timeouts,
                       ARRAY(SELECT t.group_number FROM route_targets t WHERE t.route_id = r.id
                              ORDER BY t.group_number, t.connection_id) AS "groups!",
                       ARRAY(SELECT t.connection_id FROM route_targets t WHERE t.route_id = r.id
@@ -122,6 +124,7 @@ impl Store {
                     context_tokens: row.context_tokens,
                     context_placement: row.context_placement,
                     allowed_features: row.allowed_features,
+                    replay_timeouts: row.replay_timeouts,
                     groups: groups(&row.groups, &row.connections, &row.weights),
                 },
                 revision: row.revision,
@@ -145,8 +148,8 @@ impl Store {
         let made = sqlx::query!(
             r#"WITH made AS (
                    INSERT INTO routes (project_id, name, max_output, min_output, context_tokens, context_placement,
-                                       allowed_features)
-                   SELECT id, $3, $4, $5, $6, $7, $12 FROM projects WHERE id = $1 AND can_reach_project(id, $2)
+                                       allowed_features, replay_timeouts)
+                   SELECT id, $3, $4, $5, $6, $7, $12, $13 FROM projects WHERE id = $1 AND can_reach_project(id, $2)
                    RETURNING id),
                targets AS (
                    INSERT INTO route_targets (route_id, group_number, connection_id, weight)
@@ -165,7 +168,8 @@ impl Store {
             &columns.connections,
             &columns.weights,
             entry.to_json(),
-            &settings.allowed_features
+            &settings.allowed_features,
+            settings.replay_timeouts
         )
         .fetch_optional(self.pool())
         .await?;
@@ -189,7 +193,7 @@ impl Store {
         sqlx::query_scalar!(
             "UPDATE routes
                 SET name = $4, max_output = $5, min_output = $6, context_tokens = $7, context_placement = $8,
-                    allowed_features = $9, revision = revision + 1
+                    allowed_features = $9, replay_timeouts = $10, revision = revision + 1
               WHERE id = $1 AND project_id = $2 AND can_reach_project($2, $3)
              RETURNING id",
             id.0,
@@ -200,7 +204,8 @@ impl Store {
             settings.min_output,
             settings.context_tokens,
             settings.context_placement,
-            &settings.allowed_features
+            &settings.allowed_features,
+            settings.replay_timeouts
         )
         .fetch_optional(&mut transaction)
         .await?
@@ -265,6 +270,7 @@ mod tests {
             context_tokens: 3000,
             context_placement: None,
             allowed_features: Vec::new(),
+            replay_timeouts: false,
             groups: vec![vec![target(1, 2), target(3, 1)], vec![target(1, 1)]],
         };
         let columns = Columns::of(&settings);

@@ -55,6 +55,8 @@ pub struct Route {
     pub context_placement: Option<String>,
     /// Features that cost more than their tokens and are allowed all the same.
     pub allowed_features: Vec<String>,
+    /// Whether a request that was sent and not answered in time may be sent again.
+    pub replay_timeouts: bool,
     /// When it was made.
     pub created_at: OffsetDateTime,
     /// Where it leads, in the order of groups. Providers unknown to this build are left out.
@@ -125,7 +127,7 @@ impl Store {
     async fn list_routes_with_targets(&self, project: ProjectId) -> Result<Vec<Route>, StoreError> {
         let rows = sqlx::query!(
             r#"SELECT r.id, r.name, r.max_output, r.min_output, r.context_tokens, r.context_placement, r.created_at,
-                      r.allowed_features, t.group_number AS "group_number?", t.weight AS "weight?", c.id AS "connection_id?",
+                      r.allowed_features, r.replay_timeouts, t.group_number AS "group_number?", t.weight AS "weight?", c.id AS "connection_id?",
                       c.name AS "connection_name?", c.provider_type AS "provider_type?", c.base_url AS "base_url?", c.model_name AS "model_name?",
                       c.credential_sealed AS "credential_sealed?", c.output_field AS "output_field?"
                  FROM routes r
@@ -148,6 +150,7 @@ impl Store {
                     context_tokens: row.context_tokens,
                     context_placement: row.context_placement,
                     allowed_features: row.allowed_features,
+                    replay_timeouts: row.replay_timeouts,
                     created_at: row.created_at,
                     targets: Vec::new(),
                 });

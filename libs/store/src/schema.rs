@@ -49,6 +49,7 @@ pub const MIGRATIONS: &[Migration] = migrations! {
     16 "0016_ledger_locks.sql",
     17 "0017_key_standings.sql",
     18 "0018_locked_projects.sql",
+    19 "0019_replay.sql",
 };
 
 const GRANTS: &str = include_str!("grants.sql");

@@ -181,7 +181,7 @@ pub(crate) async fn answer(
     if let Some(overruling) = overruled_by_now(&mut call) {
         return Err(settle_unsent(edge, &caller, *call, overruling, headers));
     }
-    let mut attempts = Attempts::until(Instant::now() + edge.call_limit);
+    let mut attempts = Attempts::until(Instant::now() + edge.call_limit).replaying_timeouts(route.replay_timeouts);
     call.sent();
     let answer = tokio::select! {
         biased;

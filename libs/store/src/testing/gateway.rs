@@ -40,6 +40,8 @@ pub struct LoggedCall {
     pub rag_hits: Option<i32>,
     /// The client's tags.
     pub tags: Option<serde_json::Value>,
+    /// The connection that was asked last.
+    pub connection_id: Option<i64>,
 }
 
 impl TestDatabase {
@@ -357,7 +359,8 @@ impl TestDatabase {
         self.with_pool(async |pool| {
             let rows = sqlx::query(
                 "SELECT request_id::text, operation, route, model, status, error_code, state, streamed, prompt_tokens,
-                        completion_tokens, charged_requests, charged_tokens, charged_cost, attempts, rag_hits, tags
+                        completion_tokens, charged_requests, charged_tokens, charged_cost, attempts, rag_hits, tags,
+                        connection_id
                    FROM request_logs WHERE project_id = $1 ORDER BY admitted_at, request_id",
             )
             .bind(project.0)
@@ -382,6 +385,7 @@ impl TestDatabase {
                         attempts: row.try_get(13)?,
                         rag_hits: row.try_get(14)?,
                         tags: row.try_get(15)?,
+                        connection_id: row.try_get(16)?,
                     })
                 })
                 .collect()

@@ -37,6 +37,7 @@ fn route(name: &str, connections: &[ConnectionId]) -> RouteSettings {
         context_tokens: 3000,
         context_placement: None,
         allowed_features: vec!["audio".to_owned()],
+        replay_timeouts: true,
         groups: connections.iter().map(|connection| vec![RouteTarget { connection: *connection, weight: 1 }]).collect(),
     }
 }

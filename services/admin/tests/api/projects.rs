@@ -151,6 +151,23 @@ async fn routes_lead_to_connections_and_keep_them_from_being_deleted() -> anyhow
     );
     assert_eq!(admin.post(&path, json!({ "name": "x" })).await?.0, StatusCode::BAD_REQUEST);
 
+    let mut reranker = model("r", "https://host.example/v2");
+    reranker["provider_type"] = json!("cohere_rerank");
+    let reranker = admin.make("/models", reranker).await?["id"].clone();
+    let mixed = json!([[{ "connection_id": connection }], [{ "connection_id": reranker }]]);
+    let (status, body) = admin.post(&path, json!({ "name": "x", "groups": mixed })).await?;
+    assert_eq!(
+        (status, body["error"]["message"].as_str().unwrap().starts_with("groups: ")),
+        (StatusCode::BAD_REQUEST, true)
+    );
+    let alone = json!({ "name": "rerank", "groups": [[{ "connection_id": reranker }]], "replay_timeouts": true });
+    let reranks = admin.make(&path, alone).await?;
+    assert_eq!((&reranks["replay_timeouts"], &route["replay_timeouts"]), (&json!(true), &json!(false)));
+    let reranks = format!("{path}/{}", reranks["id"]);
+    let (status, changed) = admin.call(Method::PATCH, &reranks, Some(json!({ "replay_timeouts": false }))).await?;
+    assert_eq!((status, &changed["replay_timeouts"]), (StatusCode::OK, &json!(false)));
+    assert_eq!(admin.call(Method::PATCH, &reranks, Some(json!({ "groups": mixed }))).await?.0, StatusCode::BAD_REQUEST);
+
     let one = format!("{path}/{}", route["id"]);
     let (status, changed) = admin.call(Method::PATCH, &one, Some(json!({ "max_output": 500 }))).await?;
     assert_eq!((status, &changed["max_output"], &changed["groups"]), (StatusCode::OK, &json!(500), &route["groups"]));

@@ -68,6 +68,8 @@ pub(crate) struct PublicRoute {
     pub(crate) max_output: Option<i64>,
     pub(crate) min_output: i64,
     pub(crate) context_tokens: i64,
+    /// Whether a request that was sent and not answered in time may be sent again.
+    pub(crate) replay_timeouts: bool,
     pub(crate) created_at: OffsetDateTime,
     id: RouteId,
     placement: Option<ContextPlacement>,
@@ -204,6 +206,7 @@ impl PublicRoute {
             max_output: route.max_output,
             min_output: route.min_output,
             context_tokens: route.context_tokens,
+            replay_timeouts: route.replay_timeouts,
             created_at: route.created_at,
             placement,
             allowed_features: route.allowed_features,

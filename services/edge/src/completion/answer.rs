@@ -11,7 +11,7 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use ledger::Ending;
-use providers::{Answer, Attempts, ChatAnswer, ClientDialect, Inbound, UpstreamError};
+use providers::{Answer, ChatAnswer, ClientDialect, Inbound, UpstreamError};
 use tokio::time::timeout;
 
 use super::prepare::{Ready, prepare};
@@ -74,7 +74,7 @@ async fn whole(edge: &Shared, caller: &Caller, ready: Ready) -> Result<Response,
     if let Some(overruling) = overruled_by_now(&mut call) {
         return Err(settle_unsent(edge, caller, *call, overruling, headers));
     }
-    let mut attempts = Attempts::until(tokio::time::Instant::now() + edge.call_limit);
+    let mut attempts = itinerary.attempts(edge);
     call.sent();
     let answer = tokio::select! {
         biased;

@@ -10,10 +10,12 @@ use providers::{
     UpstreamError,
 };
 use tokens::Family;
+use tokio::time::Instant;
 
 use crate::admission::MODEL;
 use crate::catalog::{PublicRoute, Target};
 use crate::error::EdgeError;
+use crate::state::Edge;
 use crate::visited;
 
 /// What the gateway has to say in every request of a call.
@@ -76,6 +78,11 @@ impl Itinerary {
             *place = first;
         }
         Ok(Self { destinations, requests, prices })
+    }
+
+    /// The attempts that the call has from now on.
+    pub(super) fn attempts(&self, edge: &Edge) -> Attempts {
+        Attempts::until(Instant::now() + edge.call_limit).replaying_timeouts(self.requests.route.replay_timeouts)
     }
 
     /// Sends the call until one place answers it.

@@ -33,7 +33,7 @@ pub(super) type Connected = (Itinerary, Attempts, Result<Answer, UpstreamError>)
 /// Sends a call. The client's body is let go as soon as the provider has begun to answer.
 pub(super) fn connect(edge: &Arc<Edge>, mut itinerary: Itinerary) -> Connecting {
     let providers = edge.providers.clone();
-    let mut attempts = Attempts::until(Instant::now() + edge.call_limit);
+    let mut attempts = itinerary.attempts(edge);
     Box::pin(async move {
         let answer = itinerary.send(&providers, &mut attempts).await;
         itinerary.sent();

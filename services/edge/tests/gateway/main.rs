@@ -16,6 +16,7 @@ mod chat;
 mod condensed;
 mod denials;
 mod embeddings;
+mod fallback;
 mod hard;
 mod hold;
 mod lifecycle;

@@ -46,6 +46,7 @@ pub(crate) struct View {
     context_tokens: i64,
     context_placement: Option<String>,
     allowed_features: Vec<String>,
+    replay_timeouts: bool,
     /// Tried in order; inside a group a connection is chosen by weight.
     groups: Vec<Vec<Target>>,
     revision: i64,
@@ -64,6 +65,7 @@ impl From<Route> for View {
             context_tokens: settings.context_tokens,
             context_placement: settings.context_placement,
             allowed_features: settings.allowed_features,
+            replay_timeouts: settings.replay_timeouts,
             groups: settings.groups.into_iter().map(|group| group.into_iter().map(target).collect()).collect(),
             revision: route.revision,
         }
@@ -82,6 +84,7 @@ pub(crate) struct Changes {
     #[serde(deserialize_with = "nullable")]
     context_placement: Option<Option<String>>,
     allowed_features: Option<Vec<String>>,
+    replay_timeouts: Option<bool>,
     groups: Option<Vec<Vec<Target>>>,
 }
 
@@ -102,6 +105,7 @@ impl Changes {
             context_tokens: checks::within("context_tokens", context_tokens, 0, MAX_TOKENS)?,
             context_placement,
             allowed_features: features(self.allowed_features.unwrap_or(now.allowed_features))?,
+            replay_timeouts: self.replay_timeouts.unwrap_or(now.replay_timeouts),
             groups: match self.groups {
                 Some(groups) => checked(groups)?,
                 None => now.groups,
@@ -144,6 +148,22 @@ fn checked(groups: Vec<Vec<Target>>) -> Result<Vec<Vec<RouteTarget>>, ApiError> 
     Ok(groups.into_iter().map(|group| group.into_iter().map(target).collect()).collect())
 }
 
+/// Refuses a route that leads to connections which rerank and to others: no call could go to both.
+async fn check_kinds(app: &App, groups: &[Vec<RouteTarget>]) -> Result<(), ApiError> {
+    let connections: BTreeSet<ConnectionId> = groups.iter().flatten().map(|target| target.connection).collect();
+    let mut rerank = BTreeSet::new();
+    for connection in connections {
+        // One that does not exist is refused when it is written.
+        if let Some(target) = app.store.find_connection(connection).await?.and_then(|found| found.target()) {
+            rerank.insert(target.provider.reranks());
+        }
+    }
+    if rerank.len() > 1 {
+        return Err(ApiError::invalid("groups: a connection that reranks cannot stand beside one that does not"));
+    }
+    Ok(())
+}
+
 /// One route within reach, or the error that there is none.
 async fn read(app: &App, reach: Reach, project: ProjectId, id: RouteId) -> Result<Route, ApiError> {
     app.store.list_routes(reach, project, Some(id)).await?.pop().ok_or(ApiError::NotFound)
@@ -170,6 +190,7 @@ mod tests {
             context_tokens: 3000,
             context_placement: Some("system".to_owned()),
             allowed_features: vec!["audio".to_owned()],
+            replay_timeouts: true,
             groups: vec![vec![RouteTarget { connection: ConnectionId(1), weight: 1 }]],
         };
         changes.apply(now).map_err(|error| error.to_string())
@@ -183,6 +204,7 @@ mod tests {
             apply(r#"{"max_output":null,"context_placement":null,"groups":[[{"connection_id":2}]]}"#).unwrap();
         assert_eq!((changed.max_output, changed.context_placement), (None, None));
         assert_eq!(changed.allowed_features, ["audio"]);
+        assert!(changed.replay_timeouts && !apply(r#"{"replay_timeouts":false}"#).unwrap().replay_timeouts);
         let changed_features = apply(r#"{"allowed_features":["web_search","audio","web_search"]}"#).unwrap();
         assert_eq!(changed_features.allowed_features, ["audio", "web_search"]);
         assert_eq!(changed.groups, [[RouteTarget { connection: ConnectionId(2), weight: 1 }]]);
