@@ -86,12 +86,16 @@ impl Usage {
     /// The `usage` member of an answer without a completion, as [`Usage::read`] reads it, unless its figures cannot be
     /// true: they count as not reported then, and a log line says so.
     pub(crate) fn read_believed(value: &RawValue) -> Option<Self> {
-        let usage = Self::read(value).filter(|usage| usage.lacks != Lacks::Prompt)?;
-        if !usage.is_possible() {
-            usage.warn_of_doubt();
+        Self::read(value).filter(|usage| usage.lacks != Lacks::Prompt)?.believed()
+    }
+
+    /// The figures, unless they cannot be true: they count as not reported then, and a log line says so.
+    pub(crate) fn believed(self) -> Option<Self> {
+        if !self.is_possible() {
+            self.warn_of_doubt();
             return None;
         }
-        Some(usage)
+        Some(self)
     }
 
     /// Whether any call can use as much.

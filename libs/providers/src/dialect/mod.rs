@@ -4,6 +4,8 @@ pub(crate) mod anthropic;
 pub(crate) mod cohere;
 pub(crate) mod embeddings;
 pub(crate) mod gemini;
+#[cfg(test)]
+mod golden;
 pub(crate) mod ollama;
 pub(crate) mod openai;
 pub(crate) mod responses;
@@ -22,12 +24,13 @@ use crate::connection::Connection;
 use crate::error::UpstreamError;
 use crate::hub::{Finish, Reader, Told, Whole, Writer};
 use crate::sse::Scanner;
-use crate::tap::{Framing, Lines, Tap, Translated};
-use anthropic::{MessageReader, MessageTap, MessageWriter};
+use crate::tap::{Framing, Lines, Passed, Tap, Translated};
+use crate::usage::Usage;
+use anthropic::{MessageReader, MessageWriter, PassingMessage};
 use gemini::GeminiReader;
 use ollama::OllamaReader;
 use openai::{ChatAnswer, ChatForm, ChatReader, ChatWriter, SpliceRules, StreamTap};
-use responses::{ResponseTap, ResponseWriter};
+use responses::{PassingResponse, ResponseReader, ResponseWriter};
 
 /// The API a client asks for a chat by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,13 +82,7 @@ impl ClientDialect {
     /// A whole answer of another dialect, as such a client gets it.
     pub(crate) fn translated_answer(self, mut whole: Whole, rules: &SpliceRules) -> ChatAnswer {
         let counted_output = rules.bound.map(|bound| whole.bound(&bound));
-        let usage = whole.usage.filter(|usage| {
-            let is_possible = usage.is_possible();
-            if !is_possible {
-                usage.warn_of_doubt();
-            }
-            is_possible
-        });
+        let usage = whole.usage.and_then(Usage::believed);
         ChatAnswer {
             body: self.writer(rules).whole(&whole, None),
             usage,
@@ -163,9 +160,15 @@ impl UpstreamDialect {
         let events = || Framing::Events(Scanner::default());
         match (client, self) {
             (ClientDialect::Chat, Self::Chat) => Box::new(StreamTap::new(rules, credential)),
-            (ClientDialect::Messages, Self::Messages) => Box::new(MessageTap::new(rules, credential)),
+            (ClientDialect::Messages, Self::Messages) => {
+                let reader = Box::new(MessageReader::new(credential));
+                Box::new(Passed::new(reader, Box::<PassingMessage>::default(), rules))
+            }
             // Only clients of the same dialect are led there.
-            (_, Self::Responses) => Box::new(ResponseTap::new(rules, credential)),
+            (_, Self::Responses) => {
+                let passing = Box::new(PassingResponse::new(&rules));
+                Box::new(Passed::new(Box::new(ResponseReader::new(credential)), passing, rules))
+            }
             (_, Self::Chat) => client.translated_tap(events(), Box::new(ChatReader::new(credential)), rules),
             (_, Self::Messages) => client.translated_tap(events(), Box::new(MessageReader::new(credential)), rules),
             (_, Self::Gemini) => client.translated_tap(events(), Box::new(GeminiReader::new(credential)), rules),

@@ -5,10 +5,10 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use tokens::Family;
 
+use super::golden::read_events;
 use super::*;
 use crate::Inbound;
-use crate::hub::{Event, Part};
-use crate::sse::{self, Piece};
+use crate::hub::Part;
 use crate::usage::{Lacks, Usage};
 use openai::{Outgoing, OutputBound};
 
@@ -73,23 +73,12 @@ fn read(upstream: UpstreamDialect, text: &str) -> Whole {
         }
         return Whole::of(events);
     }
-    let (mut reader, mut scanner) = (reader(upstream), Scanner::default());
-    scanner.push(text.as_bytes());
-    let mut blocks = Vec::new();
-    while let Some(piece) = scanner.next_piece().unwrap() {
-        if let Piece::Block(block) = piece {
-            blocks.push(block);
-        }
-    }
-    let events: Vec<_> = blocks.iter().map(|block| sse::Event::read(block, false)).collect();
-    let mut read: Vec<Event<'_>> = Vec::new();
-    for event in events.iter().filter(|event| event.has_data()) {
-        let name = event.name.and_then(|name| std::str::from_utf8(name).ok());
-        // Our own member is an event of its own, which other readers pass over.
-        reader.read(name, &event.data, &mut read).unwrap();
-    }
+    let mut reader = reader(upstream);
+    // Our own member is an event of its own, which other readers pass over.
+    let (whole, ended) = read_events(&mut *reader, text);
+    ended.unwrap();
     assert!(reader.is_over() || reader.is_complete());
-    Whole::of(read)
+    whole
 }
 
 /// The parts that the dialect of both sides has, in an order that both can keep.

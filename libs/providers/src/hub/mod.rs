@@ -5,10 +5,8 @@
 //! read into [`Event`]s by its dialect and written by the client's. So each dialect knows itself and this form, and no
 //! other dialect.
 
-// Until the second dialect is there, nothing is translated.
-#![allow(dead_code, unused_imports, reason = "the dialects that use it follow")]
-
 mod conversation;
+mod dropped;
 mod event;
 mod tally;
 mod whole;
@@ -17,6 +15,7 @@ pub(crate) use conversation::{
     Block, Conversation, Effort, Format, ImageSource, Reasoning, Role, Setting, SettingKind, Tool, ToolChoice, Turn,
     input_object, joined_text,
 };
+pub(crate) use dropped::{compact, drop_path, is_nothing, leave_out, list_rest};
 pub use event::Told;
 pub(crate) use event::{CallIds, Event, Finish, Reader, Writer};
 pub(crate) use tally::Tally;

@@ -65,19 +65,19 @@ impl Tally {
         true
     }
 
-    /// The last usage that was reported, unless it cannot be true.
-    pub(crate) fn usage(&self) -> Option<Usage> {
-        self.usage
-    }
-
-    /// Why the answer ended, if it has.
-    pub(crate) fn finish(&self) -> Option<&Finish> {
-        self.finish.as_ref()
-    }
-
     /// The tokens of what was delivered, where they are counted.
     pub(crate) fn counted(&self) -> Option<u64> {
         self.meter.as_ref().map(Meter::tokens)
+    }
+
+    /// What an answer used that is ended at its bound, since nobody else says so: what the provider has reported, `so_far`
+    /// or for good, and our own counts for the rest. None where nothing is bounded.
+    pub(crate) fn usage_at_bound(&self, so_far: Option<Usage>) -> Option<Usage> {
+        let meter = self.meter.as_ref()?;
+        let whole = |tokens| i64::try_from(tokens).unwrap_or(i64::MAX);
+        let (prompt, completion) = (whole(meter.bound().prompt_tokens), whole(meter.tokens()));
+        let counted = Usage { prompt_tokens: prompt, completion_tokens: completion, ..Usage::default() };
+        Some(self.usage.or(so_far).map_or(counted, |usage| usage.filled(prompt, completion)))
     }
 
     pub(crate) fn outcome(&self, complete: bool) -> StreamOutcome {

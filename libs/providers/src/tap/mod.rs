@@ -2,6 +2,7 @@
 //! the client's stream is at an event boundary, where comments and events of ours may be written.
 
 mod lines;
+mod passed;
 mod translated;
 
 use std::fmt;
@@ -13,6 +14,7 @@ use crate::error::UpstreamError;
 use crate::hub::Told;
 
 pub(crate) use lines::Lines;
+pub(crate) use passed::{Member, Passed, Passing};
 pub(crate) use translated::{Framing, Translated};
 
 /// One stream, whichever dialects it goes between.

@@ -7,7 +7,6 @@ use crate::dialect::openai::{OutputBound, StreamOutcome};
 use crate::error::UpstreamError;
 use crate::hub::{Event, Finish, Reader, Tally, Told, Writer};
 use crate::sse::{self, MAX_EVENT_BYTES, Piece, Scanner};
-use crate::usage::Usage;
 
 /// How a provider's stream is cut into events.
 #[derive(Debug)]
@@ -25,7 +24,6 @@ pub(crate) struct Translated {
     reader: Box<dyn Reader>,
     writer: Box<dyn Writer>,
     tally: Tally,
-    bound: Option<OutputBound>,
     member: Option<(&'static str, String)>,
     at_start: bool,
     saw_event: bool,
@@ -46,7 +44,6 @@ impl Translated {
             reader,
             writer,
             tally: Tally::new(bound),
-            bound,
             member,
             at_start: true,
             saw_event: false,
@@ -110,17 +107,7 @@ impl Translated {
         let finish = Event::Finish(Finish::Length);
         self.tally.take(&finish);
         self.writer.write(&finish, out);
-        // Nobody else says what an answer used that is not waited for.
-        let prompt = self.bound.map_or(0, |bound| i64::try_from(bound.prompt_tokens).unwrap_or(i64::MAX));
-        let counted = self.tally.counted().map(|tokens| i64::try_from(tokens).unwrap_or(i64::MAX));
-        let reported = self.tally.usage().or_else(|| self.reader.usage_so_far());
-        let usage = match (reported, counted) {
-            (Some(usage), counted) => Some(usage.filled(prompt, counted.unwrap_or(0))),
-            (None, Some(counted)) => {
-                Some(Usage { prompt_tokens: prompt, completion_tokens: counted, ..Usage::default() })
-            }
-            (None, None) => None,
-        };
+        let usage = self.tally.usage_at_bound(self.reader.usage_so_far());
         if let Some(usage) = usage {
             self.writer.write(&Event::Usage(usage), out);
         }

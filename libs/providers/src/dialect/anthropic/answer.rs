@@ -4,10 +4,11 @@ use bytes::Bytes;
 
 use super::reader::read_whole;
 use super::writer::MessageWriter;
-use crate::dialect::openai::{ChatAnswer, SpliceRules};
+use crate::dialect::openai::{ChatAnswer, SpliceRules, splice_model, spliced};
 use crate::error::UpstreamError;
 use crate::hub::{Finish, Writer};
-use crate::json::{Members, Splices, literal, object, span, text_of};
+use crate::json::{Splices, object};
+use crate::usage::Usage;
 
 /// A provider's message with the model's name replaced. One that is longer than its bound is written anew.
 pub(crate) fn read_answer(
@@ -19,19 +20,13 @@ pub(crate) fn read_answer(
     let (text, members) = object(body).map_err(|_| UpstreamError::BadAnswer("it is not a JSON object"))?;
     let mut splices = Splices::default();
     splice_model(&mut splices, text, &members, &rules.public_model);
-    let mut body = if splices.is_empty() { body.clone() } else { Bytes::from(splices.apply(body)) };
+    let mut body = spliced(body, splices);
     let mut kept = whole.clone();
     let counted_output = rules.bound.map(|bound| kept.bound(&bound));
     if kept != whole {
         body = MessageWriter::new(rules.public_model.clone()).whole(&kept, None);
     }
-    let usage = kept.usage.filter(|usage| {
-        let is_possible = usage.is_possible();
-        if !is_possible {
-            usage.warn_of_doubt();
-        }
-        is_possible
-    });
+    let usage = kept.usage.and_then(Usage::believed);
     Ok(ChatAnswer {
         body,
         usage,
@@ -40,15 +35,6 @@ pub(crate) fn read_answer(
         counted_output,
         upstream_model: kept.model,
     })
-}
-
-/// Replaces the value of `model`, where it differs.
-pub(super) fn splice_model(splices: &mut Splices, text: &str, members: &Members<'_>, public_model: &str) {
-    if let Some(value) = members.get("model")
-        && text_of(value).as_deref() != Some(public_model)
-    {
-        splices.replace(span(text, value.get()), literal(public_model));
-    }
 }
 
 /// The tokens that a provider counted.

@@ -2,21 +2,9 @@ use serde_json::Value;
 use tokens::Family;
 
 use super::*;
+use crate::dialect::golden::{BOTH, PLAIN};
 use crate::dialect::openai::OutputBound;
 
-const PLAIN: Outgoing<'static> = Outgoing {
-    model: "real",
-    public_model: "asked",
-    context: None,
-    placement: ContextPlacement::System,
-    project_prompt: None,
-    output_bound: None,
-    max_output: None,
-    member: None,
-    anthropic_beta: None,
-    images: None,
-};
-const BOTH: Outgoing<'static> = Outgoing { context: Some("CTX \"1\""), project_prompt: Some("RULES"), ..PLAIN };
 const AT_USER: Outgoing<'static> = Outgoing { placement: ContextPlacement::LastUser, ..BOTH };
 
 fn sent(body: &str, outgoing: &Outgoing<'_>) -> String {

@@ -13,6 +13,7 @@ use super::request::{self, MessagesRequest, Said, invalid, object};
 use crate::dialect::openai::{RequestError, text_at};
 use crate::hub::{
     Block, Conversation, Effort, Format, ImageSource, Reasoning, Role, Setting, SettingKind, Tool, ToolChoice,
+    drop_path, is_nothing, list_rest,
 };
 use crate::json::{Members, elements, text_of};
 
@@ -215,19 +216,6 @@ fn required<'a>(path: &str, members: &Members<'a>, name: &str) -> Result<Cow<'a,
     text.filter(|text| !text.is_empty()).ok_or_else(|| invalid(full(), MUST))
 }
 
-fn is_nothing(value: &RawValue) -> bool {
-    matches!(value.get(), "null" | "false" | "[]" | "{}" | "\"\"")
-}
-
-/// Lists the members of an object that have no place, unless they ask for nothing.
-fn list_rest(path: &str, members: &Members<'_>, placed: &[&str], dropped: &mut Vec<Cow<'_, str>>) {
-    for (name, value) in members.iter() {
-        if !placed.contains(&name) && !is_nothing(value) {
-            drop_path(dropped, format!("{path}.{name}"));
-        }
-    }
-}
-
 /// Refuses what the other side says: results of tools are the user's, calls the assistant's. Thoughts are the
 /// assistant's too; those of others are no loss.
 fn sided(
@@ -256,15 +244,6 @@ fn sided(
         }
     }
     Ok(())
-}
-
-/// Lists a path once, as far as the list is of use to anybody: names are the client's and may be any number and length.
-fn drop_path(dropped: &mut Vec<Cow<'_, str>>, mut path: String) {
-    const MOST: usize = 128;
-    path.truncate(path.floor_char_boundary(MOST));
-    if dropped.len() < MOST && !dropped.iter().any(|listed| *listed == path) {
-        dropped.push(Cow::Owned(path));
-    }
 }
 
 fn read_tool<'s>(path: &str, tool: &Members<'s>, dropped: &mut Vec<Cow<'_, str>>) -> Result<Tool<'s>, RequestError> {

@@ -2,20 +2,10 @@ use serde_json::Value;
 
 use super::super::body;
 use super::*;
-use crate::dialect::openai::{ContextPlacement, Outgoing};
+use crate::dialect::golden::PLAIN;
+use crate::dialect::openai::Outgoing;
 
-const OUTGOING: Outgoing<'static> = Outgoing {
-    model: "claude-real-1",
-    public_model: "asked",
-    context: None,
-    placement: ContextPlacement::System,
-    project_prompt: None,
-    output_bound: None,
-    max_output: None,
-    member: None,
-    anthropic_beta: None,
-    images: None,
-};
+const OUTGOING: Outgoing<'static> = Outgoing { model: "claude-real-1", ..PLAIN };
 
 /// Reads a request into the common form and writes it again.
 fn around(request: &str) -> (Value, Vec<String>) {

@@ -4,54 +4,21 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 use super::*;
+use crate::dialect::golden::{PLAIN, asks, call, raw, read_events, says, text, used};
 use crate::dialect::openai::{Outgoing, OutputBound, RequestError, refusal};
 use crate::error::UpstreamError;
 use crate::hub::{
-    Block, Conversation, Effort, Event, Finish, Format, ImageSource, Part, Reader, Reasoning, Role, Setting,
-    SettingKind, Tool, ToolChoice, Whole,
+    Block, Conversation, Effort, Finish, Format, ImageSource, Part, Reader, Reasoning, Role, Setting, SettingKind,
+    Tool, ToolChoice, Whole,
 };
-use crate::sse::{self, Piece, Scanner};
 use crate::usage::Usage;
 
-/// What a reader makes of a stream, and how it ended.
 fn read_stream(transcript: &str) -> (Whole, Result<(), UpstreamError>, MessageReader) {
-    let mut scanner = Scanner::default();
-    scanner.push(transcript.as_bytes());
     let mut reader = MessageReader::new(None);
-    let mut blocks = Vec::new();
-    while let Some(piece) = scanner.next_piece().unwrap() {
-        if let Piece::Block(block) = piece {
-            blocks.push(block);
-        }
-    }
-    let parsed: Vec<_> = blocks.iter().map(|block| sse::Event::read(block, false)).collect();
-    let mut events: Vec<Event<'_>> = Vec::new();
-    let mut ended = Ok(());
-    for event in &parsed {
-        assert!(!reader.is_over());
-        let name = event.name.map(|name| std::str::from_utf8(name).unwrap());
-        ended = reader.read(name, &event.data, &mut events);
-        if ended.is_err() {
-            break;
-        }
-    }
-    (Whole::of(events), ended, reader)
-}
-
-fn text(text: &str) -> Part {
-    Part::Text(text.to_owned())
-}
-
-fn call(id: &str, name: &str, arguments: &str) -> Part {
-    let [id, name, arguments] = [id, name, arguments].map(str::to_owned);
-    Part::ToolCall { id, name, arguments, signature: None }
-}
-
-fn used(prompt_tokens: i64, completion_tokens: i64) -> Usage {
-    Usage { prompt_tokens, completion_tokens, ..Usage::default() }
+    let (whole, ended) = read_events(&mut reader, transcript);
+    (whole, ended, reader)
 }
 
 #[test]
@@ -216,32 +183,7 @@ fn what_is_no_event_of_the_api_is_no_answer() {
     }
 }
 
-fn raw(json: &str) -> &RawValue {
-    serde_json::from_str(json).unwrap()
-}
-
-fn says(text: &str) -> Block<'_> {
-    Block::Text { text: Cow::Borrowed(text), cache: None }
-}
-
-fn asks<'a>(blocks: impl IntoIterator<Item = Block<'a>>) -> Conversation<'a> {
-    let mut conversation = Conversation::default();
-    conversation.say(Role::User, blocks);
-    conversation
-}
-
-const OUTGOING: Outgoing<'static> = Outgoing {
-    model: "claude-real-1",
-    public_model: "asked",
-    context: None,
-    placement: crate::ContextPlacement::System,
-    project_prompt: None,
-    output_bound: None,
-    max_output: None,
-    member: None,
-    anthropic_beta: None,
-    images: None,
-};
+const OUTGOING: Outgoing<'static> = Outgoing { model: "claude-real-1", ..PLAIN };
 
 fn sent_as(conversation: &Conversation<'_>, outgoing: &Outgoing<'_>) -> (Value, Vec<String>) {
     let mut dropped = Vec::new();

@@ -23,5 +23,5 @@ pub use features::costly_betas;
 pub(crate) use outgoing::body;
 pub(crate) use reader::{MessageReader, read_whole};
 pub use request::MessagesRequest;
-pub(crate) use stream::MessageTap;
+pub(crate) use stream::PassingMessage;
 pub(crate) use writer::MessageWriter;

@@ -9,7 +9,9 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::thinking::{Thinking, thinking};
 use crate::dialect::openai::{Outgoing, RequestError};
-use crate::hub::{Block, Conversation, Format, ImageSource, Role, SettingKind, Tool, ToolChoice, Turn, input_object};
+use crate::hub::{
+    Block, Conversation, Format, ImageSource, Role, SettingKind, Tool, ToolChoice, Turn, input_object, leave_out,
+};
 use crate::images::checked_data;
 use crate::json::Members;
 
@@ -212,7 +214,7 @@ pub(crate) fn body(
                 ("strict", *strict == Some(false)),
             ];
             for (member, _) in lost.iter().filter(|(_, is_lost)| *is_lost) {
-                drop_once(dropped, &format!("response_format.json_schema.{member}"));
+                leave_out(dropped, &format!("response_format.json_schema.{member}"));
             }
             body.output_config = Some(OutputConfig { format: FormatOut::JsonSchema { schema } });
         }
@@ -301,7 +303,7 @@ fn block_out<'a>(block: &'a Block<'_>, dropped: &mut Vec<String>) -> Result<Opti
         Block::Text { text, cache } => (Kind::Text { text }, *cache),
         Block::Image { source, detail, cache } => {
             if detail.as_deref().is_some_and(|detail| detail != "auto") {
-                drop_once(dropped, "detail");
+                leave_out(dropped, "detail");
             }
             let source = match source {
                 ImageSource::Url(url) => Source::Url { url },
@@ -323,13 +325,13 @@ fn block_out<'a>(block: &'a Block<'_>, dropped: &mut Vec<String>) -> Result<Opti
         Block::Reasoning { text, signature: Some(signature) } => (Kind::Thinking { thinking: text, signature }, None),
         Block::Reasoning { signature: None, .. } => {
             // Thoughts without the provider's signature are somebody else's, and refused.
-            drop_once(dropped, "reasoning");
+            leave_out(dropped, "reasoning");
             return Ok(None);
         }
         Block::RedactedReasoning { data } => (Kind::RedactedThinking { data }, None),
         Block::ToolCall { id, name, arguments, signature } => {
             if signature.is_some() {
-                drop_once(dropped, "extra_content");
+                leave_out(dropped, "extra_content");
             }
             (Kind::ToolUse { id: call_id(id), name, input: input_object(arguments) }, None)
         }
@@ -339,12 +341,6 @@ fn block_out<'a>(block: &'a Block<'_>, dropped: &mut Vec<String>) -> Result<Opti
         }
     };
     Ok(Some(BlockOut { kind, cache_control }))
-}
-
-fn drop_once(dropped: &mut Vec<String>, path: &str) {
-    if !dropped.iter().any(|known| known == path) {
-        dropped.push(path.to_owned());
-    }
 }
 
 fn document<'a>(media_type: &'a str, data: &'a str) -> Result<Source<'a>, RequestError> {

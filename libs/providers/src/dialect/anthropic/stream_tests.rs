@@ -1,8 +1,11 @@
 use proptest::prelude::*;
 use tokens::Family;
 
+use super::super::reader::MessageReader;
 use super::*;
 use crate::dialect::openai::OutputBound;
+use crate::error::UpstreamError;
+use crate::tap::{Passed, Tap};
 use crate::usage::Lacks;
 
 const MEMBER: &str = "{\"sources\":[]}";
@@ -27,8 +30,9 @@ fn rules() -> SpliceRules {
 }
 
 /// What a client gets of a stream that arrives in these pieces.
-fn passed(rules: SpliceRules, pieces: &[&[u8]]) -> (String, Result<(), UpstreamError>, MessageTap) {
-    let (mut tap, mut out) = (MessageTap::new(rules, None), BytesMut::new());
+fn passed(rules: SpliceRules, pieces: &[&[u8]]) -> (String, Result<(), UpstreamError>, Passed) {
+    let (mut tap, mut out) =
+        (Passed::new(Box::new(MessageReader::new(None)), Box::<PassingMessage>::default(), rules), BytesMut::new());
     for piece in pieces {
         if let Err(error) = tap.push(piece, &mut out) {
             return (String::from_utf8(out.to_vec()).unwrap(), Err(error), tap);

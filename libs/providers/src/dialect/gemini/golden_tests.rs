@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::dialect::golden::{asks, raw, read_events, says, text, used};
 use crate::dialect::openai::{Outgoing, OutputBound, RequestError};
 use crate::error::UpstreamError;
 use crate::hub::{
@@ -16,45 +16,17 @@ use crate::hub::{
     SettingKind, Tool, ToolChoice, Whole,
 };
 use crate::images::{FetchedImages, Image};
-use crate::sse::{self, Piece, Scanner};
 use crate::usage::Usage;
 
-/// What a reader makes of a stream, and how it ended.
 fn read_stream(transcript: &str) -> (Whole, Result<(), UpstreamError>, GeminiReader) {
-    let mut scanner = Scanner::default();
-    scanner.push(transcript.as_bytes());
     let mut reader = GeminiReader::new(None);
-    let mut blocks = Vec::new();
-    while let Some(piece) = scanner.next_piece().unwrap() {
-        if let Piece::Block(block) = piece {
-            blocks.push(block);
-        }
-    }
-    let parsed: Vec<_> = blocks.iter().map(|block| sse::Event::read(block, false)).collect();
-    let mut events: Vec<Event<'_>> = Vec::new();
-    let mut ended = Ok(());
-    for event in &parsed {
-        ended = reader.read(None, &event.data, &mut events);
-        if ended.is_err() {
-            break;
-        }
-    }
-    assert!(matches!(events.first(), Some(Event::Start { .. })));
-    assert!(events.iter().filter(|event| matches!(event, Event::Finish(_))).count() <= 1);
-    (Whole::of(events), ended, reader)
-}
-
-fn text(text: &str) -> Part {
-    Part::Text(text.to_owned())
+    let (whole, ended) = read_events(&mut reader, transcript);
+    (whole, ended, reader)
 }
 
 fn call(id: &str, name: &str, arguments: &str, signature: Option<&str>) -> Part {
     let [id, name, arguments] = [id, name, arguments].map(str::to_owned);
     Part::ToolCall { id, name, arguments, signature: signature.map(str::to_owned) }
-}
-
-fn used(prompt_tokens: i64, completion_tokens: i64) -> Usage {
-    Usage { prompt_tokens, completion_tokens, ..Usage::default() }
 }
 
 #[test]
@@ -228,20 +200,6 @@ fn an_error_answer_keeps_its_words() {
     let key = ["AIza", "SyD-000000000000000000000000000000000"].concat();
     let error = json!({ "error": { "code": 400, "message": format!("bad key {key}"), "status": "X" } }).to_string();
     assert!(!refusal(400, &HeaderMap::new(), error.as_bytes(), Some(&key)).message().contains(&key));
-}
-
-fn raw(json: &str) -> &RawValue {
-    serde_json::from_str(json).unwrap()
-}
-
-fn says(text: &str) -> Block<'_> {
-    Block::Text { text: Cow::Borrowed(text), cache: None }
-}
-
-fn asks<'a>(blocks: impl IntoIterator<Item = Block<'a>>) -> Conversation<'a> {
-    let mut conversation = Conversation::default();
-    conversation.say(Role::User, blocks);
-    conversation
 }
 
 fn outgoing(model: &str) -> Outgoing<'_> {

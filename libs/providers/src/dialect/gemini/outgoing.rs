@@ -13,6 +13,7 @@ use super::{IMAGE_TYPES, is_file};
 use crate::dialect::openai::{Outgoing, RequestError};
 use crate::hub::{
     Block, Conversation, Format, ImageSource, Role, SettingKind, Tool, ToolChoice, Turn, input_object, joined_text,
+    leave_out,
 };
 use crate::images::checked_data;
 use crate::json::Members;
@@ -214,9 +215,7 @@ struct Writing<'a, 'b> {
 
 impl<'a> Writing<'a, '_> {
     fn drop(&mut self, path: &str) {
-        if !self.dropped.iter().any(|listed| listed == path) {
-            self.dropped.push(path.to_owned());
-        }
+        leave_out(self.dropped, path);
     }
 
     fn turn(&mut self, turn: &'a Turn<'_>) -> Result<Vec<Part<'a>>, RequestError> {

@@ -1,12 +1,10 @@
 //! Requests and answers as the API's reference shows them.
 
-use std::borrow::Cow;
-
 use bytes::Bytes;
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::dialect::golden::{asks, call, raw, says, text, used};
 use crate::dialect::openai::{Outgoing, OutputBound, RequestError, refusal};
 use crate::error::UpstreamError;
 use crate::hub::{
@@ -32,24 +30,15 @@ fn read_stream(transcript: &str) -> (Whole, Result<(), UpstreamError>, OllamaRea
     (Whole::of(events), ended, reader)
 }
 
-fn text(text: &str) -> Part {
-    Part::Text(text.to_owned())
-}
-
 #[test]
 fn an_answer_reads_the_same_streamed_and_whole() {
-    let call = |id: &str, name: &str, arguments: &str| {
-        let [id, name, arguments] = [id, name, arguments].map(str::to_owned);
-        Part::ToolCall { id, name, arguments, signature: None }
-    };
-    let used = |prompt_tokens, completion_tokens| Some(Usage { prompt_tokens, completion_tokens, ..Usage::default() });
     for (stream, whole, parts, finish, usage) in [
         (
             include_str!("golden/text.ndjson"),
             include_str!("golden/text.json"),
             vec![text("The lamp is lit \u{2014} \u{e0} bient\u{f4}t.")],
             Finish::Stop,
-            used(14, 11),
+            Some(used(14, 11)),
         ),
         (
             include_str!("golden/tools.ndjson"),
@@ -60,7 +49,7 @@ fn an_answer_reads_the_same_streamed_and_whole() {
                 call("call_b", "clock", "{}"),
             ],
             Finish::ToolCalls,
-            used(412, 63),
+            Some(used(412, 63)),
         ),
         (
             include_str!("golden/reasoning.ndjson"),
@@ -113,20 +102,6 @@ fn errors_are_errors_wherever_they_stand() {
     }
     let error = refusal(404, &http::HeaderMap::new(), br#"{"error":"model 'lamp' not found"}"#, None);
     assert_eq!((error.status(), error.message().as_str()), (404, "model 'lamp' not found"));
-}
-
-fn raw(json: &str) -> &RawValue {
-    serde_json::from_str(json).unwrap()
-}
-
-fn says(text: &str) -> Block<'_> {
-    Block::Text { text: Cow::Borrowed(text), cache: None }
-}
-
-fn asks<'a>(blocks: impl IntoIterator<Item = Block<'a>>) -> Conversation<'a> {
-    let mut conversation = Conversation::default();
-    conversation.say(Role::User, blocks);
-    conversation
 }
 
 fn outgoing(model: &str) -> Outgoing<'_> {

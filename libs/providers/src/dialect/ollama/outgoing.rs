@@ -11,7 +11,7 @@ use super::IMAGE_TYPES;
 use crate::dialect::openai::{Outgoing, RequestError};
 use crate::hub::{
     Block, Conversation, Effort, Format, ImageSource, Reasoning, Role, SettingKind, ToolChoice, Turn, input_object,
-    joined_text,
+    joined_text, leave_out,
 };
 use crate::images::checked_data;
 
@@ -167,9 +167,7 @@ struct Writing<'a, 'b> {
 
 impl<'a> Writing<'a, '_> {
     fn drop(&mut self, path: &str) {
-        if !self.dropped.iter().any(|listed| listed == path) {
-            self.dropped.push(path.to_owned());
-        }
+        leave_out(self.dropped, path);
     }
 
     /// Results first, each a message of its own. They hold text only; their images go with what the user says next.

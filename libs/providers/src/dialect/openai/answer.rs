@@ -152,12 +152,12 @@ pub(super) fn success<'a>(body: &'a Bytes, credential: Option<&str>) -> Result<(
     }
 }
 
-pub(super) fn spliced(body: &Bytes, splices: Splices) -> Bytes {
+pub(crate) fn spliced(body: &Bytes, splices: Splices) -> Bytes {
     if splices.is_empty() { body.clone() } else { Bytes::from(splices.apply(body)) }
 }
 
 /// Replaces the model's name wherever it is a string other than the public one.
-pub(super) fn splice_model(splices: &mut Splices, text: &str, members: &Members<'_>, public_model: &str) {
+pub(crate) fn splice_model(splices: &mut Splices, text: &str, members: &Members<'_>, public_model: &str) {
     for value in members.all("model") {
         if text_of(value).is_some_and(|model| model != public_model) {
             splices.replace(span(text, value.get()), literal(public_model));

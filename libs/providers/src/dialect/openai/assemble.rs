@@ -7,12 +7,12 @@ use domain::ProviderType;
 use http::HeaderMap;
 use serde_json::value::RawValue;
 
-use super::conversation::drop_path;
 use super::quirks::Quirks;
 use super::request::{ChatMessage, ChatRequest, Content, OUTPUT_FIELDS, Part, SERVER_OUTPUT_FIELDS};
 use super::{OutputBound, SpliceRules};
 use crate::client::ChatCall;
 use crate::dialect::{ClientDialect, UpstreamDialect};
+use crate::hub::drop_path;
 use crate::images::FetchedImages;
 use crate::json::{Members, Splices, literal, span};
 
@@ -282,26 +282,13 @@ mod tests {
     use tokens::Family;
 
     use super::*;
+    use crate::dialect::golden::{BOTH, PLAIN};
 
     fn sent(body: &str, outgoing: &Outgoing<'_>) -> String {
         let call = ChatRequest::parse(body.as_bytes()).unwrap().call(outgoing);
         serde_json::from_slice::<serde_json::Value>(&call.body).unwrap();
         String::from_utf8(call.body.to_vec()).unwrap()
     }
-
-    const PLAIN: Outgoing<'static> = Outgoing {
-        model: "real",
-        public_model: "asked",
-        context: None,
-        placement: ContextPlacement::System,
-        project_prompt: None,
-        output_bound: None,
-        max_output: None,
-        member: None,
-        anthropic_beta: None,
-        images: None,
-    };
-    const BOTH: Outgoing<'static> = Outgoing { context: Some("CTX \"1\""), project_prompt: Some("RULES"), ..PLAIN };
 
     #[test]
     fn everything_but_the_model_is_sent_as_it_came() {

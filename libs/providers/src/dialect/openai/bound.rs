@@ -52,7 +52,7 @@ impl Meter {
         Self { bound, settled: 0, tails: BTreeMap::new(), tail_bytes: 0 }
     }
 
-    pub(super) fn bound(&self) -> &OutputBound {
+    pub(crate) fn bound(&self) -> &OutputBound {
         &self.bound
     }
 

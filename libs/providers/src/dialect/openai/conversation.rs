@@ -10,7 +10,10 @@ use serde_json::value::RawValue;
 use super::request::{ChatRequest, OUTPUT_FIELDS, RequestError, SERVER_OUTPUT_FIELDS};
 use super::strict::strict;
 use super::turns;
-use crate::hub::{Conversation, Effort, Format, Reasoning, Setting, SettingKind, Tool, ToolChoice};
+use crate::hub::{
+    Conversation, Effort, Format, Reasoning, Setting, SettingKind, Tool, ToolChoice, compact, drop_path, is_nothing,
+    list_rest,
+};
 use crate::json::{Members, elements, text_of};
 
 /// The members that are read, and those that are the gateway's own business.
@@ -320,39 +323,6 @@ pub(super) fn object_at<'a>(path: &str, value: &'a RawValue) -> Result<Members<'
 pub(super) fn text_at<'a>(path: &str, members: &Members<'a>, name: &str) -> Result<Cow<'a, str>, RequestError> {
     let text = members.present(name).and_then(text_of).filter(|text| !text.is_empty());
     text.ok_or_else(|| invalid(format!("{path}.{name}"), "a string that is not empty"))
-}
-
-/// Whether a value asks for nothing.
-pub(super) fn is_nothing(value: &RawValue) -> bool {
-    matches!(&*compact(value), "null" | "false" | "[]" | "{}" | "\"\"")
-}
-
-/// A short value without white space.
-fn compact(value: &RawValue) -> Cow<'_, str> {
-    const SHORT: usize = 64;
-    let text = value.get();
-    if text.len() > SHORT || !text.contains(char::is_whitespace) {
-        return Cow::Borrowed(text);
-    }
-    Cow::Owned(text.split_whitespace().collect())
-}
-
-/// Lists the members of an object that have no place, unless they ask for nothing.
-pub(super) fn list_rest(path: &str, members: &Members<'_>, placed: &[&str], dropped: &mut Vec<Cow<'_, str>>) {
-    for (name, value) in members.iter() {
-        if !placed.contains(&name) && !is_nothing(value) {
-            drop_path(dropped, format!("{path}.{name}"));
-        }
-    }
-}
-
-/// Lists a path once, as far as the list is of use to anybody: names are the client's and may be any number and length.
-pub(super) fn drop_path(dropped: &mut Vec<Cow<'_, str>>, mut path: String) {
-    const MOST: usize = 128;
-    path.truncate(path.floor_char_boundary(MOST));
-    if dropped.len() < MOST && !dropped.iter().any(|listed| *listed == path) {
-        dropped.push(Cow::Owned(path));
-    }
 }
 
 #[cfg(test)]

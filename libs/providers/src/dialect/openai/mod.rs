@@ -41,7 +41,7 @@ pub use request::{ChatMessage, ChatRequest, Content, Part, RequestError, text_at
 pub use stream::{Delivered, StreamOutcome};
 pub use strict::check_body;
 
-pub(crate) use answer::{read_chat_answer, read_passed, read_vectors};
+pub(crate) use answer::{read_chat_answer, read_passed, read_vectors, splice_model, spliced};
 pub(crate) use batches::Merge;
 pub(crate) use bound::Meter;
 pub(crate) use embeddings::{EMBEDDINGS_PATH, own_embeddings_body};

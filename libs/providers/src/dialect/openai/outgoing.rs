@@ -14,6 +14,7 @@ use super::quirks::{Quirks, Thinking, Thoughts, effort_of_budget, word};
 use super::request::RequestError;
 use crate::hub::{
     Block, Conversation, Effort, Format, ImageSource, Reasoning, Role, Setting, SettingKind, Tool, ToolChoice,
+    leave_out,
 };
 
 #[derive(Serialize)]
@@ -180,9 +181,7 @@ struct Writing<'d> {
 
 impl Writing<'_> {
     fn drop(&mut self, path: &str) {
-        if !self.dropped.iter().any(|listed| listed == path) {
-            self.dropped.push(path.to_owned());
-        }
+        leave_out(self.dropped, path);
     }
 
     fn messages<'a, 'b: 'a>(&mut self, conversation: &'a Conversation<'b>) -> Result<Vec<Message<'a>>, RequestError> {

@@ -2,20 +2,8 @@ use domain::ProviderType::{AzureOpenAi, CustomOpenAi, DeepSeek, Groq, Mistral, O
 use tokens::Family;
 
 use super::*;
+use crate::dialect::golden::PLAIN;
 use crate::dialect::openai::{ChatRequest, OutputBound};
-
-const OUTGOING: Outgoing<'static> = Outgoing {
-    model: "real",
-    public_model: "asked",
-    context: None,
-    placement: crate::ContextPlacement::System,
-    project_prompt: None,
-    output_bound: None,
-    max_output: None,
-    member: None,
-    anthropic_beta: None,
-    images: None,
-};
 
 /// The body for a Chat request read into the common form, and what was dropped on the way out.
 fn sent(
@@ -56,7 +44,7 @@ fn every_provider_gets_what_its_reference_knows() {
     ] {
         let golden: Value = serde_json::from_str(golden).unwrap();
         let model = golden["body"]["model"].as_str().unwrap();
-        let (body, dropped) = sent(provider, &Outgoing { model, ..OUTGOING }, &everything()).unwrap();
+        let (body, dropped) = sent(provider, &Outgoing { model, ..PLAIN }, &everything()).unwrap();
         assert_eq!(json!({ "body": body, "dropped": dropped }), golden, "{name}");
     }
 }
@@ -70,13 +58,13 @@ fn a_turn_of_which_nothing_is_left_joins_its_neighbours() {
     conversation.say(Role::Assistant, [thought(), text("")]);
     conversation.say(Role::User, [text("b")]);
     let mut dropped = Vec::new();
-    let sent = body(&conversation, OpenAi, &OUTGOING, &mut dropped).unwrap();
+    let sent = body(&conversation, OpenAi, &PLAIN, &mut dropped).unwrap();
     let sent: Value = serde_json::from_slice(&sent).unwrap();
     assert_eq!(sent["messages"], json!([{ "role": "user", "content": "a\n\nb" }]));
     assert_eq!(dropped, ["reasoning"]);
     let mut nothing = Conversation::default();
     nothing.say(Role::User, [thought()]);
-    assert_eq!(body(&nothing, OpenAi, &OUTGOING, &mut dropped).unwrap_err().param(), Some("messages"));
+    assert_eq!(body(&nothing, OpenAi, &PLAIN, &mut dropped).unwrap_err().param(), Some("messages"));
 }
 
 #[test]
@@ -95,7 +83,7 @@ fn images_and_files_of_results_are_said_by_the_user() {
     let result = |content| Block::ToolResult { call_id: "1".into(), name: None, content, is_error: true, cache: None };
     conversation.say(Role::User, [result(vec![text("a"), image(), text("b")]), result(vec![image()]), text("and?")]);
     let mut dropped = Vec::new();
-    let body = body(&conversation, OpenAi, &OUTGOING, &mut dropped).unwrap();
+    let body = body(&conversation, OpenAi, &PLAIN, &mut dropped).unwrap();
     let url = json!({ "type": "image_url", "image_url": { "url": "data:image/png;base64,QUJD" } });
     assert_eq!(
         serde_json::from_slice::<Value>(&body).unwrap()["messages"],
@@ -118,20 +106,20 @@ fn a_file_goes_where_files_are_known_and_text_goes_anywhere() {
     };
     let (text, pdf) = (file("data:text/plain;base64,aGk="), file("data:application/pdf;base64,aGk="));
     for provider in [OpenAi, DeepSeek, Mistral, Groq] {
-        let (body, _) = sent(provider, &OUTGOING, &text).unwrap();
+        let (body, _) = sent(provider, &PLAIN, &text).unwrap();
         assert_eq!(body["messages"][0]["content"], json!([{ "type": "text", "text": "a.txt:\n\nhi" }]));
     }
-    let (body, _) = sent(OpenAi, &OUTGOING, &pdf).unwrap();
+    let (body, _) = sent(OpenAi, &PLAIN, &pdf).unwrap();
     assert_eq!(body["messages"][0]["content"][0]["file"]["file_data"], "data:application/pdf;base64,aGk=");
     for provider in [DeepSeek, Mistral, Groq, XAi] {
-        assert!(matches!(sent(provider, &OUTGOING, &pdf), Err(RequestError::Invalid { .. })));
+        assert!(matches!(sent(provider, &PLAIN, &pdf), Err(RequestError::Invalid { .. })));
     }
 }
 
 #[test]
 fn the_least_of_all_limits_is_sent_under_the_providers_name() {
     let limit = |provider, request: &Value, bound: Option<OutputBound>| {
-        let (body, _) = sent(provider, &Outgoing { output_bound: bound, ..OUTGOING }, request).unwrap();
+        let (body, _) = sent(provider, &Outgoing { output_bound: bound, ..PLAIN }, request).unwrap();
         (body.get("max_tokens").and_then(Value::as_u64), body.get("max_completion_tokens").and_then(Value::as_u64))
     };
     let asked = with(json!({ "max_tokens": 9 }));
@@ -162,12 +150,12 @@ fn how_much_to_think_is_said_as_each_provider_has_it() {
             json!("medium"),
         ),
     ] {
-        let (body, dropped) = sent(provider, &Outgoing { model, ..OUTGOING }, &with(asked)).unwrap();
+        let (body, dropped) = sent(provider, &Outgoing { model, ..PLAIN }, &with(asked)).unwrap();
         assert_eq!((&body[member], dropped.len()), (&value, 0), "{provider:?} {model}");
     }
     for (provider, model) in [(OpenAi, "gpt-4o"), (Mistral, "m"), (XAi, "grok-4"), (Groq, "llama")] {
         let (body, dropped) =
-            sent(provider, &Outgoing { model, ..OUTGOING }, &with(json!({ "reasoning_effort": "low" }))).unwrap();
+            sent(provider, &Outgoing { model, ..PLAIN }, &with(json!({ "reasoning_effort": "low" }))).unwrap();
         assert_eq!((body.get("reasoning_effort"), dropped.as_slice()), (None, &["reasoning_effort".to_owned()][..]));
     }
 }

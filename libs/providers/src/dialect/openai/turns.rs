@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde_json::value::RawValue;
 
-use super::conversation::{drop_path, invalid, is_nothing, list_rest, object_at, text_at};
+use super::conversation::{invalid, object_at, text_at};
 use super::request::{ChatMessage, Content, MAX_ITEMS, Part, RequestError};
-use crate::hub::{Block, Conversation, ImageSource, Role, Turn};
+use crate::hub::{Block, Conversation, ImageSource, Role, Turn, drop_path, is_nothing, list_rest};
 use crate::json::{Members, elements, said_in, text_of};
 
 /// The members of messages and of parts that have a place in a conversation.

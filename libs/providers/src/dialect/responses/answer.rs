@@ -6,10 +6,11 @@ use serde_json::Value;
 use super::bound::bound;
 use super::echo::Echo;
 use super::reader::read_whole;
-use crate::dialect::openai::{ChatAnswer, SpliceRules};
+use crate::dialect::openai::{ChatAnswer, SpliceRules, splice_model, spliced};
 use crate::error::UpstreamError;
 use crate::hub::Finish;
-use crate::json::{Members, Splices, literal, object, span, text_of};
+use crate::json::{Members, Splices, object, span};
+use crate::usage::Usage;
 
 /// A provider's answer with the model's name and the client's own instructions in their places. One that is longer than
 /// its bound is written anew.
@@ -22,7 +23,7 @@ pub(crate) fn read_answer(
     let (text, members) = object(body).map_err(|_| UpstreamError::BadAnswer("it is not a JSON object"))?;
     let mut splices = Splices::default();
     splice_response(&mut splices, text, &members, &rules.public_model, &rules.echo.clone().unwrap_or_default());
-    let mut body = if splices.is_empty() { body.clone() } else { Bytes::from(splices.apply(body)) };
+    let mut body = spliced(body, splices);
     let mut finish = whole.finish.clone();
     let counted_output = rules.bound.map(|limit| {
         let mut response: Value = serde_json::from_slice(&body).unwrap_or_default();
@@ -33,13 +34,7 @@ pub(crate) fn read_answer(
         }
         tokens
     });
-    let usage = whole.usage.filter(|usage| {
-        let is_possible = usage.is_possible();
-        if !is_possible {
-            usage.warn_of_doubt();
-        }
-        is_possible
-    });
+    let usage = whole.usage.and_then(Usage::believed);
     Ok(ChatAnswer {
         body,
         usage,
@@ -58,11 +53,7 @@ pub(super) fn splice_response(
     public_model: &str,
     echo: &Echo,
 ) {
-    if let Some(value) = response.get("model")
-        && text_of(value).as_deref() != Some(public_model)
-    {
-        splices.replace(span(text, value.get()), literal(public_model));
-    }
+    splice_model(splices, text, response, public_model);
     if let Some(value) = response.get("instructions")
         && !is_same(value.get(), &echo.instructions)
     {

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::HeaderMap;
 
-use super::conversation::drop_path;
 use super::items::Sealed;
 use super::request::{Input, Item, Kind, ResponsesRequest, Said};
 use crate::client::ChatCall;
 use crate::dialect::openai::{ContextPlacement, Outgoing, SpliceRules};
 use crate::dialect::{ClientDialect, UpstreamDialect};
+use crate::hub::drop_path;
 use crate::json::{Splices, literal, span, text_of};
 
 /// The least that the API takes for a bound of the output. A lower one is kept here alone.

@@ -4,21 +4,8 @@ use tokens::Family;
 
 use super::*;
 use crate::Inbound;
+use crate::dialect::golden::{BOTH, PLAIN};
 use crate::dialect::openai::OutputBound;
-
-const PLAIN: Outgoing<'static> = Outgoing {
-    model: "real",
-    public_model: "asked",
-    context: None,
-    placement: ContextPlacement::System,
-    project_prompt: None,
-    output_bound: None,
-    max_output: None,
-    member: None,
-    anthropic_beta: None,
-    images: None,
-};
-const BOTH: Outgoing<'static> = Outgoing { context: Some("CTX \"1\""), project_prompt: Some("RULES"), ..PLAIN };
 
 fn call(body: &str, outgoing: &Outgoing<'_>) -> (String, Vec<String>) {
     let call = Inbound::parse(ClientDialect::Responses, body.as_bytes()).unwrap().call(ProviderType::OpenAi, outgoing);

@@ -5,12 +5,12 @@
 
 use std::borrow::Cow;
 
-use serde_json::value::RawValue;
-
 use super::items::{Sealed, thought_signature};
 use super::request::{Input, Item, Kind, Part, ResponsesRequest, Said, flag, invalid, object};
 use crate::dialect::openai::{RequestError, text_at};
-use crate::hub::{Block, Conversation, Effort, Format, ImageSource, Reasoning, Role, Setting, SettingKind};
+use crate::hub::{
+    Block, Conversation, Effort, Format, ImageSource, Reasoning, Role, Setting, SettingKind, drop_path, is_nothing,
+};
 use crate::json::{Members, elements, text_of};
 
 /// The members that are read, and those that are the gateway's own business.
@@ -169,19 +169,6 @@ pub(super) fn required<'a>(path: &str, members: &Members<'a>, name: &str) -> Res
     let full = || format!("{path}.{name}");
     let text = members.present(name).map(|value| text_at(value, full, MUST)).transpose()?;
     text.filter(|text| !text.is_empty()).ok_or_else(|| invalid(full(), MUST))
-}
-
-fn is_nothing(value: &RawValue) -> bool {
-    matches!(value.get(), "null" | "false" | "[]" | "{}" | "\"\"")
-}
-
-/// Lists a path once, as far as the list is of use to anybody: names are the client's and may be any number and length.
-pub(super) fn drop_path(dropped: &mut Vec<Cow<'_, str>>, mut path: String) {
-    const MOST: usize = 128;
-    path.truncate(path.floor_char_boundary(MOST));
-    if dropped.len() < MOST && !dropped.iter().any(|listed| *listed == path) {
-        dropped.push(Cow::Owned(path));
-    }
 }
 
 fn read_item<'s>(path: &str, item: &'s Item<'_>, into: &mut Conversation<'s>) -> Result<(), RequestError> {

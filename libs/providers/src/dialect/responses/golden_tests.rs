@@ -4,27 +4,17 @@ use bytes::Bytes;
 use domain::Secret;
 
 use super::reader::{ResponseReader, read_whole};
+use crate::dialect::golden::{call, read_events};
 use crate::error::UpstreamError;
-use crate::hub::{Event, Finish, Part, Reader, Whole};
-use crate::sse::{self, Piece, Scanner};
+use crate::hub::{Finish, Part, Reader, Whole};
 use crate::usage::Usage;
 
 fn streamed(text: &str) -> Result<Whole, UpstreamError> {
-    let (mut reader, mut scanner) = (ResponseReader::new(Some(Secret::new("sk-own"))), Scanner::default());
-    scanner.push(text.as_bytes());
-    let mut blocks = Vec::new();
-    while let Some(piece) = scanner.next_piece().unwrap() {
-        if let Piece::Block(block) = piece {
-            blocks.push(block);
-        }
-    }
-    let events: Vec<_> = blocks.iter().map(|block| sse::Event::read(block, false)).collect();
-    let mut read: Vec<Event<'_>> = Vec::new();
-    for event in events.iter().filter(|event| event.has_data()) {
-        reader.read(None, &event.data, &mut read)?;
-    }
+    let mut reader = ResponseReader::new(Some(Secret::new("sk-own")));
+    let (whole, ended) = read_events(&mut reader, text);
+    ended?;
     assert!(reader.is_over());
-    Ok(Whole::of(read))
+    Ok(whole)
 }
 
 /// The answer that the last event of a stream carries.
@@ -32,10 +22,6 @@ fn whole(text: &str) -> Whole {
     let data = text.lines().rfind(|line| line.starts_with("data: ")).unwrap().trim_start_matches("data: ");
     let event: serde_json::Value = serde_json::from_str(data).unwrap();
     read_whole(&Bytes::from(event["response"].to_string()), None).unwrap()
-}
-
-fn call(id: &str, name: &str, arguments: &str) -> Part {
-    Part::ToolCall { id: id.to_owned(), name: name.to_owned(), arguments: arguments.to_owned(), signature: None }
 }
 
 #[test]

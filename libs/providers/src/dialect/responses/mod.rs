@@ -22,8 +22,7 @@ mod writer;
 pub(crate) use answer::read_answer;
 pub(crate) use echo::Echo;
 pub(crate) use error::failure;
-#[cfg(test)]
 pub(crate) use reader::ResponseReader;
 pub use request::ResponsesRequest;
-pub(crate) use stream::ResponseTap;
+pub(crate) use stream::PassingResponse;
 pub(crate) use writer::ResponseWriter;

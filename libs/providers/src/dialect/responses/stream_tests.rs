@@ -2,9 +2,12 @@ use proptest::prelude::*;
 use serde_json::json;
 use tokens::{Family, count};
 
+use super::super::reader::ResponseReader;
 use super::*;
 use crate::dialect::openai::OutputBound;
 use crate::dialect::responses::ResponsesRequest;
+use crate::error::UpstreamError;
+use crate::tap::{Passed, Tap};
 
 const GOLDEN: [&str; 3] =
     [include_str!("golden/text.sse"), include_str!("golden/tools.sse"), include_str!("golden/refused.sse")];
@@ -21,8 +24,10 @@ fn rules() -> SpliceRules {
     }
 }
 
-fn passed(rules: SpliceRules, pieces: &[&[u8]]) -> (String, Result<(), UpstreamError>, ResponseTap) {
-    let (mut tap, mut out) = (ResponseTap::new(rules, None), BytesMut::new());
+fn passed(rules: SpliceRules, pieces: &[&[u8]]) -> (String, Result<(), UpstreamError>, Passed) {
+    let passing = Box::new(PassingResponse::new(&rules));
+    let mut tap = Passed::new(Box::new(ResponseReader::new(None)), passing, rules);
+    let mut out = BytesMut::new();
     let mut pushed = Ok(());
     for piece in pieces {
         pushed = pushed.and_then(|()| tap.push(piece, &mut out));

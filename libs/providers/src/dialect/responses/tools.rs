@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-use super::conversation::{drop_path, required};
+use super::conversation::required;
 use super::request::{invalid, object};
 use crate::dialect::openai::RequestError;
-use crate::hub::{Conversation, Tool, ToolChoice};
+use crate::hub::{Conversation, Tool, ToolChoice, drop_path};
 use crate::json::{Members, elements, text_of};
 
 const OF_TOOLS: [&str; 5] = ["type", "name", "description", "parameters", "strict"];
