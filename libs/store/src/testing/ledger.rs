@@ -23,7 +23,7 @@ impl ProjectLock {
 }
 
 /// Sums of one project's tier, and of its log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, sqlx::FromRow)]
 pub struct TierTotals {
     /// Calls in flight.
     pub open_calls: i64,
@@ -219,37 +219,25 @@ impl TestDatabase {
     /// When the server cannot be reached.
     pub async fn tier_totals(&self, project: ProjectId) -> anyhow::Result<TierTotals> {
         let pool = self.superuser_pool().await?;
-        let row: (i64, i64, i64, i64, i64) = sqlx::query_as(
-            "SELECT coalesce(sum(open_calls), 0)::bigint, coalesce(sum(day_requests_used), 0)::bigint,
-                    coalesce(sum(day_tokens_used + day_tokens_excess), 0)::bigint,
-                    coalesce(sum(day_tokens_held), 0)::bigint,
-                    coalesce(sum(day_cost_used + day_cost_excess), 0)::bigint
-               FROM tier_state WHERE tier = 1 AND id = $1",
-        )
-        .bind(project.0)
-        .fetch_one(&pool)
-        .await?;
-        let log: (i64, i64, i64, i64, i64) = sqlx::query_as(
-            "SELECT coalesce(sum(charged_requests), 0)::bigint, coalesce(sum(charged_tokens), 0)::bigint,
-                    coalesce(sum(charged_cost), 0)::bigint, count(*),
-                    (SELECT count(*) FROM requests_open WHERE project_id = $1)
-               FROM request_logs WHERE project_id = $1",
+        // One statement, so one snapshot: read one after the other, a settlement in between would show its call in the
+        // tiers and no longer among the open rows.
+        let totals = sqlx::query_as(
+            "SELECT tier.*, logged.*, (SELECT count(*) FROM requests_open WHERE project_id = $1) AS open_rows
+               FROM (SELECT coalesce(sum(open_calls), 0)::bigint AS open_calls,
+                            coalesce(sum(day_requests_used), 0)::bigint AS day_requests,
+                            coalesce(sum(day_tokens_used + day_tokens_excess), 0)::bigint AS day_tokens,
+                            coalesce(sum(day_tokens_held), 0)::bigint AS day_tokens_held,
+                            coalesce(sum(day_cost_used + day_cost_excess), 0)::bigint AS day_cost
+                       FROM tier_state WHERE tier = 1 AND id = $1) tier,
+                    (SELECT coalesce(sum(charged_requests), 0)::bigint AS logged_requests,
+                            coalesce(sum(charged_tokens), 0)::bigint AS logged_tokens,
+                            coalesce(sum(charged_cost), 0)::bigint AS logged_cost, count(*) AS log_rows
+                       FROM request_logs WHERE project_id = $1) logged",
         )
         .bind(project.0)
         .fetch_one(&pool)
         .await?;
         pool.close().await;
-        Ok(TierTotals {
-            open_calls: row.0,
-            day_requests: row.1,
-            day_tokens: row.2,
-            day_tokens_held: row.3,
-            day_cost: row.4,
-            logged_requests: log.0,
-            logged_tokens: log.1,
-            logged_cost: log.2,
-            log_rows: log.3,
-            open_rows: log.4,
-        })
+        Ok(totals)
     }
 }
