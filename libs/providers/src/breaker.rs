@@ -100,7 +100,8 @@ enum Sign {
     None,
 }
 
-/// Which errors speak against a connection, all of them from before the first byte of an answer.
+/// Which errors speak against a connection, all of them from before the first byte of an answer. A caller whose own time
+/// ran out before the provider's is not asked (see [`crate::journey`]).
 ///
 /// A provider that refuses a request works, so no 4xx is a failure. The one exception is 429, which counts only as part
 /// of a storm: it is a failure for the share, and neither ends nor lengthens a run. So a provider that turns away half

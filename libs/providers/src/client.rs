@@ -113,8 +113,7 @@ impl Providers {
         call: &mut (dyn FnMut(usize) -> Result<ChatCall, UpstreamError> + Send),
         attempts: &mut Attempts,
     ) -> Result<Answer, UpstreamError> {
-        let stops = destinations.iter().map(|to| Stop { group: to.group, connection: to.connection.id }).collect();
-        let mut journey = Journey::new(stops, &self.breakers, attempts);
+        let mut journey = self.journey(destinations, attempts);
         loop {
             let leg = journey.next().await?;
             let result = match (destinations.get(leg.at), call(leg.at)) {
@@ -126,6 +125,12 @@ impl Providers {
                 return Ok(answer);
             }
         }
+    }
+
+    /// The way of a call through its destinations.
+    pub(crate) fn journey<'a>(&'a self, destinations: &[Destination], attempts: &'a mut Attempts) -> Journey<'a> {
+        let stops = destinations.iter().map(|to| Stop { group: to.group, connection: to.connection.id }).collect();
+        Journey::new(stops, &self.breakers, attempts, self.http.options().patience())
     }
 
     /// Embeds texts of ours in one call: the caller packs the batch and checks the width. No texts, no call.
@@ -181,7 +186,7 @@ impl Providers {
         attempts: &mut Attempts,
     ) -> Result<(Bytes, Held), UpstreamError> {
         let stop = Stop { group: 0, connection: connection.id };
-        let mut journey = Journey::new(vec![stop], &self.breakers, attempts);
+        let mut journey = Journey::new(vec![stop], &self.breakers, attempts, self.http.options().patience());
         loop {
             let leg = journey.next().await?;
             let deadline = journey.deadline();

@@ -50,7 +50,7 @@ pub enum UpstreamError {
     #[error("the connection leads to an address that is not allowed")]
     Refused(#[source] AddressRefused),
     /// The request has no form that the provider would understand. Nothing was sent.
-    #[error("the request cannot be put to this model: {0}")]
+    #[error("the request cannot be put to this model")]
     Unfit(RequestError),
     /// Every connection the call could go to has failed again and again, and is left alone for a while. Nothing was sent.
     #[error("the provider has failed repeatedly and is left alone for a while")]
@@ -191,7 +191,8 @@ impl UpstreamError {
         }
     }
 
-    /// The sentence the client gets: the provider's scrubbed words where it gave any, else ours.
+    /// The sentence the client gets: the provider's scrubbed words where it gave any, else ours. It may quote the request,
+    /// so it is for nobody else; logs get the error itself, which never does.
     #[must_use]
     pub fn message(&self) -> String {
         match self {
@@ -200,6 +201,7 @@ impl UpstreamError {
             {
                 words.message.clone()
             }
+            Self::Unfit(error) => format!("{self}: {error}"),
             _ => self.to_string(),
         }
     }
@@ -226,6 +228,13 @@ impl UpstreamError {
             Self::BadAnswer(_) | Self::Truncated | Self::TooLarge { .. } | Self::Overloaded => Charge::Prompt,
             _ => Charge::Nothing,
         }
+    }
+
+    /// Whether a call of our own that ended so may stand in the provider's bill: it has answered, or was at work when we
+    /// stopped waiting for it.
+    #[must_use]
+    pub fn may_be_billed(&self) -> bool {
+        self.charge() == Charge::Prompt || matches!(self, Self::Timeout(Waited::Total))
     }
 
     /// Whether the failure is the destination's and not the request's, so that another one may do better. A request that
@@ -284,7 +293,38 @@ mod tests {
     }
 
     #[test]
-    fn only_what_cannot_be_done_twice_is_retried() {
+    fn what_an_error_says_of_itself_quotes_nobody() {
+        let words = || Words { message: "do not say: my secret prompt".to_owned(), ..Words::default() };
+        let (retry_after, quoting) = (None, "my secret prompt");
+        for error in [
+            UpstreamError::Rejected { status: 400, words: words() },
+            UpstreamError::RateLimited { words: words(), retry_after },
+            UpstreamError::Failed { status: 500, words: words(), retry_after },
+            UpstreamError::Unfit(RequestError::Malformed(quoting.to_owned())),
+        ] {
+            assert!(error.message().contains(quoting), "{error:?}");
+            let mut said = vec![error.to_string()];
+            let mut source = std::error::Error::source(&error);
+            while let Some(cause) = source {
+                said.push(cause.to_string());
+                source = cause.source();
+            }
+            assert!(!said.concat().contains(quoting), "{said:?}");
+        }
+    }
+
+    #[test]
+    fn our_own_calls_pay_for_what_was_answered_and_for_what_was_not_waited_for() {
+        for error in [UpstreamError::BadAnswer("it is none"), UpstreamError::Timeout(Waited::Total)] {
+            assert!(error.may_be_billed(), "{error:?}");
+        }
+        for error in [failed(500), UpstreamError::Timeout(Waited::Headers), UpstreamError::Auth { status: 401 }] {
+            assert!(!error.may_be_billed(), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn only_what_was_not_done_is_tried_again() {
         for status in [502, 503, 504, 529] {
             assert!(failed(status).is_retryable());
         }

@@ -61,6 +61,13 @@ impl Default for HttpOptions {
     }
 }
 
+impl HttpOptions {
+    /// How long a provider may leave a call without an answer before that is its fault, whoever waits.
+    pub(crate) fn patience(&self) -> Duration {
+        self.header_timeout.min(self.stream_max_duration)
+    }
+}
+
 /// The HTTP client could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {

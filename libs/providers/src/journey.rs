@@ -1,12 +1,13 @@
 //! The way of one call from destination to destination until one answers.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use domain::ConnectionId;
 use tokio::time::{Instant, sleep_until};
 
 use crate::breaker::{Breakers, Pass};
-use crate::error::UpstreamError;
+use crate::error::{UpstreamError, Waited};
 use crate::retry::{Attempts, MAX_ATTEMPTS};
 
 /// A place a call may go, and the group it is tried with.
@@ -25,6 +26,8 @@ pub(crate) struct Journey<'a> {
     stops: Vec<Stop>,
     breakers: &'a Breakers,
     attempts: &'a mut Attempts,
+    /// How long a provider may be silent before that is its fault.
+    patience: Duration,
     /// Stops of the running group, and when each may be tried.
     due: VecDeque<(usize, Instant)>,
     /// The first stop of the groups to come.
@@ -37,13 +40,21 @@ pub(crate) struct Journey<'a> {
 pub(crate) struct Leg {
     /// Where it goes, as the place of the stop.
     pub(crate) at: usize,
+    /// Where the attempt before it went.
+    before: Option<usize>,
+    begun: Instant,
     pass: Pass,
 }
 
 impl<'a> Journey<'a> {
     /// `stops` are in the order of preference, with the stops of a group together.
-    pub(crate) fn new(stops: Vec<Stop>, breakers: &'a Breakers, attempts: &'a mut Attempts) -> Self {
-        Self { stops, breakers, attempts, due: VecDeque::new(), next: 0, asked_group: false, failed: None }
+    pub(crate) fn new(
+        stops: Vec<Stop>,
+        breakers: &'a Breakers,
+        attempts: &'a mut Attempts,
+        patience: Duration,
+    ) -> Self {
+        Self { stops, breakers, attempts, patience, due: VecDeque::new(), next: 0, asked_group: false, failed: None }
     }
 
     /// When the call must be over.
@@ -73,9 +84,9 @@ impl<'a> Journey<'a> {
             }
             sleep_until(due).await;
             let Some(pass) = self.breakers.admit(stop.connection) else { continue };
-            self.attempts.begin(at);
+            let before = self.attempts.begin(at);
             self.asked_group = true;
-            return Ok(Leg { at, pass });
+            return Ok(Leg { at, before, begun: Instant::now(), pass });
         }
     }
 
@@ -91,9 +102,13 @@ impl<'a> Journey<'a> {
             }
             Err(error) => error,
         };
-        leg.pass.failed(&error);
+        // A caller that waited for less than that says nothing of the provider: the pass is dropped.
+        let was_given_time = leg.begun.elapsed() >= self.patience;
+        if was_given_time || !matches!(error, UpstreamError::Timeout(Waited::Total)) {
+            leg.pass.failed(&error);
+        }
         if matches!(error, UpstreamError::Unfit(_)) {
-            self.attempts.take_back();
+            self.attempts.take_back(leg.before);
             // A failure that came before says more of what is wrong.
             self.failed.get_or_insert(error);
             return Ok(None);
@@ -140,13 +155,14 @@ impl<'a> Journey<'a> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use tokio::time::advance;
 
     use super::*;
     use crate::dialect::openai::RequestError;
-    use crate::error::{Waited, Words};
+    use crate::error::Words;
 
     const DEADLINE: Duration = Duration::from_secs(60);
+    const PATIENCE: Duration = Duration::from_secs(20);
 
     fn failed(status: u16) -> UpstreamError {
         UpstreamError::Failed { status, words: Words::default(), retry_after: None }
@@ -167,7 +183,7 @@ mod tests {
         groups: &[i16],
         fails: impl Fn(usize) -> UpstreamError,
     ) -> (Vec<usize>, u16) {
-        let mut journey = Journey::new(stops(groups), breakers, &mut attempts);
+        let mut journey = Journey::new(stops(groups), breakers, &mut attempts, PATIENCE);
         let mut asked = Vec::new();
         let error = loop {
             let leg = match journey.next().await {
@@ -215,6 +231,36 @@ mod tests {
         let unfit = |at| if at == 1 { UpstreamError::Unfit(RequestError::Missing("messages")) } else { failed(503) };
         assert_eq!(travel(&[0, 1, 2], unfit).await, (vec![0, 1, 2, 2], 503));
         assert_eq!(travel(&[0], |_| unfit(1)).await, (vec![0], 400));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_attempt_is_one_that_was_made() {
+        let breakers = Breakers::new();
+        let mut attempts = Attempts::until(Instant::now() + DEADLINE);
+        let mut journey = Journey::new(stops(&[0, 1]), &breakers, &mut attempts, PATIENCE);
+        let leg = journey.next().await.unwrap();
+        assert!(journey.ended::<()>(leg, Err(failed(500))).unwrap().is_none());
+        let leg = journey.next().await.unwrap();
+        assert_eq!(leg.at, 1);
+        let unfit = UpstreamError::Unfit(RequestError::Missing("messages"));
+        assert!(journey.ended::<()>(leg, Err(unfit)).unwrap().is_none());
+        assert_eq!(journey.next().await.err().map(|error| error.status()), Some(502));
+        assert_eq!((attempts.made(), attempts.last()), (1, Some(0)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_does_not_wait_long_says_nothing_of_the_provider() {
+        for (waited, counts) in [(PATIENCE - Duration::from_millis(1), false), (PATIENCE, true)] {
+            let breakers = Breakers::new();
+            for _ in 0..5 {
+                let mut attempts = Attempts::until(Instant::now() + waited);
+                let mut journey = Journey::new(stops(&[0]), &breakers, &mut attempts, PATIENCE);
+                let leg = journey.next().await.unwrap();
+                advance(waited).await;
+                assert!(journey.ended::<()>(leg, Err(UpstreamError::Timeout(Waited::Total))).is_err());
+            }
+            assert_eq!(breakers.open_for(ConnectionId(1)).is_some(), counts, "{waited:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -54,14 +54,16 @@ impl Attempts {
         self.deadline
     }
 
-    pub(crate) fn begin(&mut self, at: usize) {
+    /// Counts an attempt, and says where the one before it went.
+    pub(crate) fn begin(&mut self, at: usize) -> Option<usize> {
         self.made += 1;
-        self.last = Some(at);
+        self.last.replace(at)
     }
 
-    /// Nothing was sent after all.
-    pub(crate) fn take_back(&mut self) {
+    /// Nothing was sent after all: the last one is what [`Attempts::begin`] said.
+    pub(crate) fn take_back(&mut self, before: Option<usize>) {
         self.made = self.made.saturating_sub(1);
+        self.last = before;
     }
 
     /// How long to wait before the same destination is tried again; none when it is not to be: the error is of a kind

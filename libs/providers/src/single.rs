@@ -10,7 +10,6 @@ use crate::dialect::embeddings::EmbeddingsDialect;
 use crate::dialect::openai::{self, EmbeddingsCall, Merge};
 use crate::error::UpstreamError;
 use crate::http::{MAX_ANSWER_BYTES, MAX_EMBEDDINGS_BYTES};
-use crate::journey::{Journey, Stop};
 use crate::json::{Members, Splices, literal, span};
 use crate::memory::Held;
 use crate::rerank::{RerankDialect, RerankForm, Reranked, answer};
@@ -106,8 +105,7 @@ impl Providers {
         call: &mut (dyn FnMut(usize) -> Result<SingleCall, UpstreamError> + Send),
         attempts: &mut Attempts,
     ) -> Result<SingleAnswer, SingleFailure> {
-        let stops = destinations.iter().map(|to| Stop { group: to.group, connection: to.connection.id }).collect();
-        let mut journey = Journey::new(stops, self.breakers(), attempts);
+        let mut journey = self.journey(destinations, attempts);
         loop {
             let leg = journey.next().await?;
             let result = match (destinations.get(leg.at), call(leg.at)) {
@@ -140,8 +138,7 @@ impl Providers {
         call: &mut (dyn FnMut(usize) -> Result<EmbeddingsCall, UpstreamError> + Send),
         attempts: &mut Attempts,
     ) -> Result<SingleAnswer, SingleFailure> {
-        let stops = destinations.iter().map(|to| Stop { group: to.group, connection: to.connection.id }).collect();
-        let mut journey = Journey::new(stops, self.breakers(), attempts);
+        let mut journey = self.journey(destinations, attempts);
         let (mut progress, mut used) = (None, Vec::new());
         loop {
             let leg = match journey.next().await {

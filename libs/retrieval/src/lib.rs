@@ -10,6 +10,7 @@ pub mod analyzer;
 pub mod bm25;
 mod connection;
 pub mod context;
+mod error;
 mod fence;
 pub mod fusion;
 pub mod index;

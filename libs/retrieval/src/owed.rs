@@ -1,6 +1,7 @@
 //! What a search has to pay for, known however it ends.
 
 use domain::{ConnectionId, ProviderType};
+use providers::UpstreamError;
 use store::targets::UpstreamTarget;
 
 /// What a model did for a search.
@@ -49,7 +50,8 @@ impl ModelUse {
 /// Hears what is owed.
 pub(crate) type Owed<'a> = &'a mut (dyn FnMut(ModelUse) + Send);
 
-/// What is owed for a call on its way. Whoever gives up the wait for its answer owes what we counted.
+/// What is owed for a call on its way. Whoever gives up the wait for its answer, or can make nothing of it, owes what we
+/// counted.
 pub(crate) struct Debt<'a> {
     used: Option<ModelUse>,
     owed: Owed<'a>,
@@ -67,9 +69,11 @@ impl<'a> Debt<'a> {
         }
     }
 
-    /// The provider has failed.
-    pub(crate) fn falls_away(mut self) {
-        self.used = None;
+    /// The call has failed.
+    pub(crate) fn ends_with(mut self, error: &UpstreamError) {
+        if !error.may_be_billed() {
+            self.used = None;
+        }
     }
 }
 

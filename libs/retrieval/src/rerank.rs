@@ -8,6 +8,7 @@ use tokens::Family;
 use tokio::time::Instant;
 
 use crate::connection::connection;
+use crate::error::PartError;
 use crate::owed::{Debt, ModelUse, Owed, Work};
 use crate::search::{Hit, Retrieval};
 
@@ -40,14 +41,14 @@ impl Reranker<'_> {
 }
 
 /// The hits in the order of how well they answer the query. Those that the model is not shown, or leaves out, follow in
-/// the order that they had. `Err` has them as they were, and says why.
+/// the order that they had. `Err` has them as they were.
 pub(crate) async fn order(
     retrieval: &Retrieval,
     reranker: &Reranker<'_>,
     query: &str,
     hits: Vec<Hit>,
     owed: Owed<'_>,
-) -> Result<Vec<Hit>, (Vec<Hit>, String)> {
+) -> Result<Vec<Hit>, (Vec<Hit>, PartError)> {
     // Nothing is known of their vocabularies.
     let query_tokens = counted(query);
     let shown = shown(&hits, reranker.candidates);
@@ -59,9 +60,9 @@ pub(crate) async fn order(
             drop(shown);
             Ok(reordered(hits, &order))
         }
-        Err(reason) => {
+        Err(error) => {
             drop(shown);
-            Err((hits, reason))
+            Err((hits, error))
         }
     }
 }
@@ -73,10 +74,9 @@ async fn ask(
     query_tokens: i64,
     shown: &[(&str, i64)],
     owed: Owed<'_>,
-) -> Result<Vec<Ranked>, String> {
+) -> Result<Vec<Ranked>, PartError> {
     let target = reranker.target;
-    let credential = (retrieval.open_credential)(target).map_err(|error| error.to_string())?;
-    let connection = connection(target, credential).map_err(|error| error.to_string())?;
+    let connection = connection(target, (retrieval.open_credential)(target)?)?;
     let texts: Vec<&str> = shown.iter().map(|(text, _)| *text).collect();
     let lengths: Vec<i64> = shown.iter().map(|(_, tokens)| *tokens).collect();
     let tokens = lengths.iter().fold(0_i64, |sum, tokens| sum.saturating_add(*tokens).saturating_add(query_tokens));
@@ -86,8 +86,8 @@ async fn ask(
     let answer = match retrieval.providers.rerank(&connection, query, &texts, None, &mut attempts).await {
         Ok(answer) => answer,
         Err(error) => {
-            debt.falls_away();
-            return Err(format!("the passages could not be put in order: {}", error.message()));
+            debt.ends_with(&error);
+            return Err(error.into());
         }
     };
     debt.stands(|used| {

@@ -11,6 +11,7 @@ use store::targets::UpstreamTarget;
 use store::{Store, StoreError};
 use tokio::time::timeout;
 
+use crate::error::PartError;
 use crate::fusion::{self, Leg};
 use crate::legs::{lexical, vector};
 use crate::owed::ModelUse;
@@ -144,14 +145,12 @@ impl Retrieval {
             timeout(VECTOR_DEADLINE, vector::find(self, &settings, search.query, CANDIDATES, &mut *owed)),
         );
         let mut found = Retrieved::default();
-        let lexical = lexical.unwrap_or_else(|_| Err("it took too long".to_owned())).unwrap_or_else(|reason| {
-            tracing::warn!(store = search.store.0, reason, "the lexical leg of a search was left out");
-            found.degraded.push("lexical");
+        let lexical = lexical.unwrap_or(Err(PartError::TooLong)).unwrap_or_else(|error| {
+            found.left_out("lexical", search.store, &error);
             Vec::new()
         });
-        let vector = vector.unwrap_or_else(|_| Err("it took too long".to_owned())).unwrap_or_else(|reason| {
-            tracing::warn!(store = search.store.0, reason, "the vector leg of a search was left out");
-            found.degraded.push("vector");
+        let vector = vector.unwrap_or(Err(PartError::TooLong)).unwrap_or_else(|error| {
+            found.left_out("vector", search.store, &error);
             Vec::new()
         });
         if found.degraded.len() == 2 {
@@ -186,14 +185,21 @@ impl Retrieval {
         if let Some(reranker) = &search.rerank {
             let hits = std::mem::take(&mut found.hits);
             found.hits =
-                rerank::order(self, reranker, search.query, hits, owed).await.unwrap_or_else(|(hits, reason)| {
-                    tracing::warn!(store = search.store.0, reason, "what a search found keeps its order");
-                    found.degraded.push("rerank");
+                rerank::order(self, reranker, search.query, hits, owed).await.unwrap_or_else(|(hits, error)| {
+                    found.left_out("rerank", search.store, &error);
                     hits
                 });
         }
         found.hits.truncate(search.top_k);
         Ok(found)
+    }
+}
+
+impl Retrieved {
+    fn left_out(&mut self, part: &'static str, store: StoreId, error: &PartError) {
+        let (status, error): (_, &dyn std::error::Error) = (error.status(), error);
+        tracing::warn!(store_id = store.0, part, status, error, "a part of a search was left out");
+        self.degraded.push(part);
     }
 }
 

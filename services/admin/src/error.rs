@@ -70,7 +70,8 @@ pub(crate) enum ApiError {
     Busy,
     #[error("the credential of the connection cannot be opened with this SECRET_KEY; enter it again")]
     CredentialUnreadable,
-    #[error("{}", .0.message())]
+    /// Says of itself what the log may have; the client gets the provider's own words.
+    #[error(transparent)]
     Upstream(UpstreamError),
     #[error("the database is not available")]
     Unavailable(#[source] StoreError),

@@ -43,7 +43,10 @@ pub(crate) async fn rescue(request: Request, next: Next) -> Response {
 fn answer(error: &ApiError, id: Option<RequestId>) -> Response {
     let face = Face::of(error);
     log(error, &face);
-    let mut message = error.to_string();
+    let mut message = match error {
+        ApiError::Upstream(error) => error.message(),
+        _ => error.to_string(),
+    };
     if let (ApiError::Internal(_), Some(id)) = (error, id) {
         message = format!("{message} (request id {id})");
     }

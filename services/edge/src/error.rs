@@ -90,7 +90,8 @@ pub(crate) enum EdgeError {
     Search(#[source] RetrievalError),
     #[error("a limit is reached")]
     Denied(Box<Denial>),
-    #[error("{}", .0.message())]
+    /// Says of itself what the log may have; the client gets the provider's own words.
+    #[error(transparent)]
     Upstream(Box<UpstreamError>),
     #[error("the service is starting")]
     Starting,

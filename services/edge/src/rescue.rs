@@ -92,7 +92,8 @@ fn log(error: &EdgeError, face: &Face<'_>) {
         }
         EdgeError::Upstream(source) if status >= 500 || status == 429 => {
             let error: &dyn Error = &**source;
-            tracing::warn!(error, status, code, "a provider failed a call");
+            // Its code is the provider's to choose.
+            tracing::warn!(error, status, "a provider failed a call");
         }
         _ if status >= 500 => tracing::warn!(error = cause, status, code, "a call could not be served"),
         _ => tracing::debug!(status, code, "a call was refused"),

@@ -171,7 +171,7 @@ impl<'a> Embedder<'a> {
 
 /// A refusal is final; what may pass is waited out.
 fn end_of(error: &UpstreamError) -> JobEnd {
-    tracing::warn!(status = error.status(), code = error.code(), reason = error.message(), "an embedding call failed");
+    tracing::warn!(status = error.status(), error = error as &dyn std::error::Error, "an embedding call failed");
     let transient = error.is_retryable() || error.status() >= 500 || error.status() == 429;
     if transient {
         JobEnd::unavailable(DocumentFailure::EmbeddingUnavailable, error.retry_after())

@@ -8,14 +8,15 @@ use store::search::SearchSettings;
 
 use crate::analyzer::{Language, Query};
 use crate::bm25::{self, Corpus, Posting, Segment};
+use crate::error::PartError;
 
-/// Chunks that match the query's words, best first. `Err` says why there is no answer.
+/// Chunks that match the query's words, best first.
 pub(crate) async fn find(
     store: &Store,
     settings: &SearchSettings,
     query: &str,
     limit: usize,
-) -> Result<Vec<ChunkId>, String> {
+) -> Result<Vec<ChunkId>, PartError> {
     // Without a language of its own a store has chunks in any: the query is read in each that it may be in.
     let languages = match settings.language.as_deref() {
         Some(code) => vec![Language::from_code(code)],
@@ -25,8 +26,7 @@ pub(crate) async fn find(
     if query.terms.is_empty() {
         return Ok(Vec::new());
     }
-    let failed = |error: store::StoreError| error.to_string();
-    let postings = store.list_postings(settings.store, &query.terms).await.map_err(failed)?;
+    let postings = store.list_postings(settings.store, &query.terms).await?;
     if postings.is_empty() {
         return Ok(Vec::new());
     }
@@ -34,8 +34,7 @@ pub(crate) async fn find(
     ids.sort_unstable();
     ids.dedup();
     let (corpus, segments) =
-        tokio::try_join!(store.lexical_corpus(settings.store), store.list_segments(settings.store, &ids))
-            .map_err(failed)?;
+        tokio::try_join!(store.lexical_corpus(settings.store), store.list_segments(settings.store, &ids))?;
 
     let mut by_term: HashMap<&str, Vec<Posting<'_>>> = HashMap::new();
     for posting in &postings {
@@ -60,14 +59,14 @@ pub(crate) async fn find(
         .iter()
         .filter_map(|hit| owners.get(&hit.segment).map(|(document, version)| (*document, *version, hit.ordinal)))
         .collect();
-    let chunks = store.find_chunks_at(settings.store, &places).await.map_err(failed)?;
+    let chunks = store.find_chunks_at(settings.store, &places).await?;
     let found: Vec<ChunkId> = chunks.into_iter().flatten().collect();
     if query.phrases.is_empty() && query.excluded.is_empty() {
         return Ok(found);
     }
     // Quotes and minus are read on the text itself; the postings have no positions.
     let language = languages.first().copied().unwrap_or(Language::NONE);
-    let passages = store.list_passages(settings.store, &found).await.map_err(failed)?;
+    let passages = store.list_passages(settings.store, &found).await?;
     let accepted: std::collections::HashSet<ChunkId> = passages
         .iter()
         .filter(|passage| query.accepts(&passage.content, language))

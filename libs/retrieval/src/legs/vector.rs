@@ -8,27 +8,28 @@ use store::targets::UpstreamTarget;
 use tokio::time::Instant;
 
 use crate::connection::connection;
+use crate::error::PartError;
 use crate::owed::{Debt, ModelUse, Owed, Work};
 use crate::search::{OpenCredential, Retrieval};
 
 const EMBEDDING_DEADLINE: Duration = Duration::from_secs(3);
 const SCAN_DEADLINE: Duration = Duration::from_secs(2);
 
-/// Chunks nearest to the query, nearest first. `Err` says why there is no answer. What the provider is owed is told to
-/// `owed` as soon as it has answered, or the wait for it is given up.
+/// Chunks nearest to the query, nearest first. What the provider is owed is told to `owed` as soon as it has answered, or
+/// the wait for it is given up.
 pub(crate) async fn find(
     retrieval: &Retrieval,
     settings: &SearchSettings,
     query: &str,
     limit: usize,
     owed: Owed<'_>,
-) -> Result<Vec<VectorHit>, String> {
+) -> Result<Vec<VectorHit>, PartError> {
     let vector = embed(&retrieval.providers, &retrieval.open_credential, &settings.embedding, query, owed).await?;
     if vector.len() != usize::try_from(settings.width).unwrap_or(0) {
-        return Err(format!("the model answered with {} dimensions, not {}", vector.len(), settings.width));
+        return Err(PartError::Width { answered: vector.len(), of_store: settings.width });
     }
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    retrieval.store.nearest_chunks(settings, &vector, limit, SCAN_DEADLINE).await.map_err(|error| error.to_string())
+    Ok(retrieval.store.nearest_chunks(settings, &vector, limit, SCAN_DEADLINE).await?)
 }
 
 async fn embed(
@@ -37,9 +38,8 @@ async fn embed(
     target: &UpstreamTarget,
     query: &str,
     owed: Owed<'_>,
-) -> Result<Vec<f32>, String> {
-    let credential = open_credential(target).map_err(|error| error.to_string())?;
-    let connection = connection(target, credential).map_err(|error| error.to_string())?;
+) -> Result<Vec<f32>, PartError> {
+    let connection = connection(target, open_credential(target)?)?;
     let mut attempts = Attempts::until(Instant::now() + EMBEDDING_DEADLINE);
     let counted = tokens::count(tokens::Family::of(&target.model), query);
     let used = ModelUse::counted(Work::Embedding, target, i64::try_from(counted).unwrap_or(i64::MAX), 0);
@@ -47,8 +47,8 @@ async fn embed(
     let answer = match providers.embed(&connection, &[query.to_owned()], None, &mut attempts).await {
         Ok(answer) => answer,
         Err(error) => {
-            debt.falls_away();
-            return Err(format!("the query could not be embedded: {}", error.message()));
+            debt.ends_with(&error);
+            return Err(error.into());
         }
     };
     debt.stands(|used| {
@@ -57,5 +57,5 @@ async fn embed(
             used.estimated = false;
         }
     });
-    answer.vectors.into_iter().next().ok_or_else(|| "the model answered without a vector".to_owned())
+    answer.vectors.into_iter().next().ok_or(PartError::NoVector)
 }

@@ -201,11 +201,10 @@ impl Relay {
 
     /// Ends the stream with an error as its last event.
     fn tell(&mut self, error: EdgeError) -> Bytes {
-        let cause: &dyn std::error::Error = &error;
-        tracing::warn!(error = cause, request_id = %self.id, "a stream broke off");
-        let face = error.face();
-        let told =
-            Told { status: face.status.as_u16(), kind: &face.kind, code: face.code.as_deref(), message: &face.message };
+        let (face, cause): (_, &dyn std::error::Error) = (error.face(), &error);
+        let status = face.status.as_u16();
+        tracing::warn!(error = cause, status, request_id = %self.id, "a stream broke off");
+        let told = Told { status, kind: &face.kind, code: face.code.as_deref(), message: &face.message };
         match std::mem::replace(&mut self.phase, Phase::Over) {
             Phase::Streaming(mut stream) => stream.fail(&told),
             Phase::Connecting(_) | Phase::Over => self.dialect.failure(&told),

@@ -116,8 +116,8 @@ impl Condensing {
         match self.try_to(providers, way, counter, call).await {
             Ok(question) => question,
             Err(error) => {
-                let error: &dyn std::error::Error = &error;
-                tracing::warn!(error, "a conversation is searched for by its last message alone");
+                let (status, error): (_, &dyn std::error::Error) = (error.face().status.as_u16(), &error);
+                tracing::warn!(error, status, "a conversation is searched for by its last message alone");
                 None
             }
         }
@@ -147,7 +147,7 @@ impl Condensing {
             Ok(Answer::Json(answer)) => answer,
             Ok(Answer::Stream(_)) => return Ok(None),
             Err(error) => {
-                debt.falls_away();
+                debt.ends_with(&error);
                 return Err(error.into());
             }
         };
@@ -179,7 +179,8 @@ fn make(request: &Inbound<'_>, target: Option<&Target>, counted: i64) -> Result<
     request.call(target.provider, &outgoing)
 }
 
-/// What is owed for a condensation on its way. Whoever gives up the wait for its answer owes the prompt as we count it.
+/// What is owed for a condensation on its way. Whoever gives up the wait for its answer, or can make nothing of it, owes
+/// the prompt as we count it.
 struct Debt<'a> {
     prices: PriceSnapshot,
     owed: Option<i64>,
@@ -200,9 +201,11 @@ impl Debt<'_> {
         self.call.add_side_charge(prompt.saturating_add(completion), cost, true);
     }
 
-    /// The provider has failed.
-    fn falls_away(mut self) {
-        self.owed = None;
+    /// The call has failed.
+    fn ends_with(mut self, error: &UpstreamError) {
+        if !error.may_be_billed() {
+            self.owed = None;
+        }
     }
 }
 

@@ -30,6 +30,7 @@ mod rerank;
 mod reranked;
 mod responses;
 mod settings;
+mod side_calls;
 mod standstill;
 mod strangers;
 mod stream;
