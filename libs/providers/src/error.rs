@@ -222,7 +222,8 @@ impl UpstreamError {
     #[must_use]
     pub fn charge(&self) -> Charge {
         match self {
-            Self::Rejected { status: 408, .. } => Charge::Nothing,
+            // The account of the connection has run out, which is not the client's doing.
+            Self::Rejected { status: 402 | 408, .. } => Charge::Nothing,
             Self::Rejected { .. } => Charge::Request,
             // All of them follow a status of success.
             Self::BadAnswer(_) | Self::Truncated | Self::TooLarge { .. } | Self::Overloaded => Charge::Prompt,
@@ -248,7 +249,7 @@ impl UpstreamError {
             | Self::RateLimited { .. }
             | Self::Failed { .. }
             | Self::Unfit(_) => true,
-            Self::Rejected { status, .. } => *status == 408,
+            Self::Rejected { status, .. } => matches!(status, 402 | 408),
             Self::LeftAlone { .. }
             | Self::Lost(_)
             | Self::Timeout(_)
@@ -321,6 +322,15 @@ mod tests {
         for error in [failed(500), UpstreamError::Timeout(Waited::Headers), UpstreamError::Auth { status: 401 }] {
             assert!(!error.may_be_billed(), "{error:?}");
         }
+    }
+
+    #[test]
+    fn an_account_that_has_run_out_is_the_destinations() {
+        let rejected = |status| UpstreamError::Rejected { status, words: Words::default() };
+        let empty = rejected(402);
+        assert_eq!((empty.status(), empty.charge(), empty.is_retryable()), (402, Charge::Nothing, false));
+        assert!(empty.is_of_destination() && !rejected(400).is_of_destination());
+        assert_eq!(rejected(400).charge(), Charge::Request);
     }
 
     #[test]

@@ -73,8 +73,9 @@ impl Usage {
             prompt_tokens: prompt,
             completion_tokens: completion,
             cached_tokens: part(&of_prompt, &["cached_tokens"])
-                // DeepSeek's name for it (API reference, Create chat completion).
-                .or_else(|| count(&usage, &["prompt_cache_hit_tokens"]))
+                // DeepSeek's name for it (API reference, Create chat completion), and Mistral's (API reference, Chat
+                // completion, UsageInfo).
+                .or_else(|| count(&usage, &["prompt_cache_hit_tokens", "num_cached_tokens"]))
                 .unwrap_or(0),
             // OpenRouter's name, and that of gateways like this one.
             cache_write_tokens: part(&of_prompt, &["cache_write_tokens", "cache_creation_tokens"]).unwrap_or(0),

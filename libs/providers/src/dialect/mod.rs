@@ -3,6 +3,8 @@
 pub(crate) mod anthropic;
 pub(crate) mod cohere;
 pub(crate) mod embeddings;
+#[cfg(test)]
+mod error_tests;
 pub(crate) mod gemini;
 #[cfg(test)]
 mod golden;
@@ -203,7 +205,7 @@ impl UpstreamDialect {
 pub(crate) fn refusal(connection: &Connection, status: u16, headers: &HeaderMap, body: &[u8]) -> UpstreamError {
     match connection.provider {
         ProviderType::Gemini => gemini::refusal(status, headers, body, connection.credential_text()),
-        _ => openai::refusal(status, headers, body, connection.credential_text()),
+        provider => openai::refusal_by(provider, status, headers, body, connection.credential_text()),
     }
 }
 

@@ -12,12 +12,17 @@ use crate::hub::Part;
 use crate::usage::{Lacks, Usage};
 use openai::{Outgoing, OutputBound};
 
-const CHAT: [&str; 5] = [
+const CHAT: [&str; 10] = [
     include_str!("openai/golden/openai.sse"),
     include_str!("openai/golden/deepseek.sse"),
     include_str!("openai/golden/mistral.sse"),
     include_str!("openai/golden/openrouter.sse"),
     include_str!("openai/golden/groq.sse"),
+    include_str!("openai/golden/azure.tools.sse"),
+    include_str!("openai/golden/deepseek.tools.sse"),
+    include_str!("openai/golden/groq.tools.sse"),
+    include_str!("openai/golden/xai.tools.sse"),
+    include_str!("openai/golden/llamacpp.sse"),
 ];
 const MESSAGES: [&str; 5] = [
     include_str!("anthropic/golden/text.sse"),
@@ -218,13 +223,13 @@ fn a_request_is_put_to_a_provider_of_another_dialect_with_our_texts() {
 
 proptest! {
     #[test]
-    fn any_chunking_is_translated_the_same(which in 0_usize..5, places in proptest::collection::vec(any::<usize>(), 0..10)) {
+    fn any_chunking_is_translated_the_same(which in 0_usize..10, places in proptest::collection::vec(any::<usize>(), 0..10)) {
         for (upstream, client, text) in [
             (UpstreamDialect::Chat, ClientDialect::Messages, CHAT[which]),
-            (UpstreamDialect::Messages, ClientDialect::Chat, MESSAGES[which]),
-            (UpstreamDialect::Gemini, ClientDialect::Chat, GEMINI[which]),
-            (UpstreamDialect::Gemini, ClientDialect::Messages, GEMINI[which]),
-            (UpstreamDialect::Messages, ClientDialect::Responses, MESSAGES[which]),
+            (UpstreamDialect::Messages, ClientDialect::Chat, MESSAGES[which % 5]),
+            (UpstreamDialect::Gemini, ClientDialect::Chat, GEMINI[which % 5]),
+            (UpstreamDialect::Gemini, ClientDialect::Messages, GEMINI[which % 5]),
+            (UpstreamDialect::Messages, ClientDialect::Responses, MESSAGES[which % 5]),
             (UpstreamDialect::Chat, ClientDialect::Responses, CHAT[which]),
             (UpstreamDialect::Ollama, ClientDialect::Chat, OLLAMA[which % 3]),
             (UpstreamDialect::Ollama, ClientDialect::Messages, OLLAMA[which % 3]),

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::dialect::golden::{PLAIN, asks, call, raw, read_events, says, text, used};
-use crate::dialect::openai::{Outgoing, OutputBound, RequestError, refusal};
+use crate::dialect::openai::{Outgoing, OutputBound, RequestError};
 use crate::error::UpstreamError;
 use crate::hub::{
     Block, Conversation, Effort, Finish, Format, ImageSource, Part, Reader, Reasoning, Role, Setting, SettingKind,
@@ -136,28 +136,6 @@ fn an_error_in_a_stream_has_the_status_of_its_type() {
         let error = MessageReader::new(None).read(Some("error"), event.as_bytes(), &mut events).unwrap_err();
         assert_eq!((error.status(), error.is_retryable()), (status, is_retryable), "{kind}");
         assert!(read_whole(&Bytes::from(event), None).is_err());
-    }
-}
-
-#[test]
-fn an_error_answer_keeps_its_words() {
-    let body = |kind: &str| {
-        format!(
-            r#"{{"type":"error","error":{{"type":"{kind}","message":"max_tokens: too large"}},"request_id":"req_1"}}"#
-        )
-    };
-    for (status, kind, told, label) in [
-        (400, "invalid_request_error", 400, "invalid_request_error"),
-        (404, "not_found_error", 404, "not_found_error"),
-        (413, "request_too_large", 413, "request_too_large"),
-        (429, "rate_limit_error", 429, "rate_limit_error"),
-        (529, "overloaded_error", 503, "upstream_error"),
-        (500, "api_error", 502, "upstream_error"),
-        (401, "authentication_error", 502, "upstream_error"),
-    ] {
-        let error = refusal(status, &http::HeaderMap::new(), body(kind).as_bytes(), None);
-        assert_eq!((error.status(), error.error_type()), (told, label));
-        assert_eq!(error.message() == "max_tokens: too large", status != 401, "{status}");
     }
 }
 

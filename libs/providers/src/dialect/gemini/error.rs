@@ -55,6 +55,8 @@ fn decide(status: u16, error: &Members<'_>, given: Option<Duration>, credential:
             words: words("rate_limit_exceeded"),
             retry_after: given.or(details.retry_after),
         },
+        // CANCELLED: somebody on the way there gave up, for this end has not.
+        499 => UpstreamError::Failed { status, words: words("server_error"), retry_after: None },
         400..=499 => UpstreamError::Rejected { status, words: words("invalid_request_error") },
         500..=599 => {
             UpstreamError::Failed { status, words: words("server_error"), retry_after: given.or(details.retry_after) }

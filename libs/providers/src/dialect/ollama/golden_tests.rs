@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::dialect::golden::{asks, call, raw, says, text, used};
-use crate::dialect::openai::{Outgoing, OutputBound, RequestError, refusal};
+use crate::dialect::openai::{Outgoing, OutputBound, RequestError};
 use crate::error::UpstreamError;
 use crate::hub::{
     Block, Conversation, Effort, Event, Finish, Format, ImageSource, Part, Reader, Reasoning, Role, Setting,
@@ -100,8 +100,6 @@ fn errors_are_errors_wherever_they_stand() {
     for body in ["[]", "{}", r#"{"message":{"content":"a"},"done":false}"#] {
         assert!(read_whole(&Bytes::from_static(body.as_bytes()), None).is_err(), "{body}");
     }
-    let error = refusal(404, &http::HeaderMap::new(), br#"{"error":"model 'lamp' not found"}"#, None);
-    assert_eq!((error.status(), error.message().as_str()), (404, "model 'lamp' not found"));
 }
 
 fn outgoing(model: &str) -> Outgoing<'_> {

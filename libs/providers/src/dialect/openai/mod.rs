@@ -45,7 +45,7 @@ pub(crate) use answer::{read_chat_answer, read_passed, read_vectors, splice_mode
 pub(crate) use batches::Merge;
 pub(crate) use bound::Meter;
 pub(crate) use embeddings::{EMBEDDINGS_PATH, own_embeddings_body};
-pub(crate) use error::{in_body, of_status, refusal};
+pub(crate) use error::{in_body, of_status, refusal, refusal_by};
 pub(crate) use features::long_cache;
 pub(crate) use outgoing::body;
 pub(crate) use reader::{ChatReader, read_whole};

@@ -156,8 +156,12 @@ impl ChatReader {
     }
 
     fn finish(&mut self, choice: &Members<'_>, events: &mut Vec<Event<'_>>) -> Result<(), UpstreamError> {
+        // OpenRouter's place for what became of one choice (API reference, NonStreamingChoice).
+        if let Some(error) = choice.present("error") {
+            return Err(in_body(error, self.credential.as_ref().map(Secret::expose)));
+        }
         let Some(reason) = some_text(choice.present("finish_reason").and_then(text_of)) else { return Ok(()) };
-        if std::mem::replace(&mut self.finished, true) {
+        if self.finished {
             return Ok(());
         }
         if self.calls.iter().any(|call| !call.named) {
@@ -182,6 +186,7 @@ impl ChatReader {
                 None => Finish::Stop,
             },
         };
+        self.finished = true;
         events.push(Event::Finish(finish));
         Ok(())
     }
@@ -203,8 +208,12 @@ impl Reader for ChatReader {
         if let Some(error) = chunk.present("error") {
             return Err(in_body(error, self.credential.as_ref().map(Secret::expose)));
         }
-        self.start(&chunk, events);
         let choices = chunk.present("choices").and_then(|value| elements(value.get()).ok()).unwrap_or_default();
+        // What Azure says of the prompt's contents comes first, and says nothing of the answer.
+        if choices.is_empty() && !self.started && some_text(chunk.present("id").and_then(text_of)).is_none() {
+            return Ok(());
+        }
+        self.start(&chunk, events);
         let mut of_choice = None;
         for choice in choices.into_iter().filter_map(|raw| Members::parse(raw.get()).ok()) {
             if index_of(&choice) != 0 {
@@ -235,7 +244,7 @@ pub(crate) fn read_whole(body: &Bytes, credential: Option<&str>) -> Result<Whole
     let choices = answer.present("choices").and_then(|value| elements(value.get()).ok());
     let choice = choices.and_then(|choices| Members::parse(choices.first()?.get()).ok());
     let choice = choice.ok_or(UpstreamError::BadAnswer("it has no choices"))?;
-    let (mut reader, mut events) = (ChatReader::new(None), Vec::new());
+    let (mut reader, mut events) = (ChatReader::new(credential.map(Secret::new)), Vec::new());
     reader.start(&answer, &mut events);
     if let Some(message) = choice.present("message").and_then(|value| Members::parse(value.get()).ok()) {
         reader.message(&message, &mut events);

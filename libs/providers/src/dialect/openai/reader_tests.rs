@@ -1,6 +1,10 @@
+use bytes::BytesMut;
+
 use super::*;
+use crate::dialect::openai::{SpliceRules, StreamTap, read_chat_answer};
 use crate::hub::Part;
 use crate::sse::{Event as Sent, Piece, Scanner};
+use crate::tap::Tap;
 
 fn stream(text: &str) -> (Result<(), UpstreamError>, Whole, ChatReader) {
     let (mut reader, mut scanner) = (ChatReader::new(None), Scanner::default());
@@ -187,6 +191,24 @@ fn told(whole: &Whole) -> Vec<String> {
     lines
 }
 
+/// What is known of the same answer where it is passed on to a client of this API: usage, model and, of a stream, its id.
+fn passed(name: &str, sent: &str) -> (Option<Usage>, Option<String>, Option<String>) {
+    let public_model = "asked".to_owned();
+    let rules =
+        SpliceRules { public_model, strip_usage: false, functions: false, bound: None, member: None, echo: None };
+    if name.ends_with(".json") {
+        let answer = read_chat_answer(&Bytes::copy_from_slice(sent.as_bytes()), &rules, None).unwrap();
+        let id = serde_json::from_slice::<serde_json::Value>(&answer.body).unwrap()["id"].as_str().map(str::to_owned);
+        return (answer.usage, answer.upstream_model, id);
+    }
+    let (mut tap, mut out) = (StreamTap::new(rules, None), BytesMut::new());
+    tap.push(sent.as_bytes(), &mut out).unwrap();
+    tap.finish(&mut out).unwrap();
+    let outcome = tap.outcome();
+    assert!(outcome.complete);
+    (outcome.usage, outcome.upstream_model, outcome.answer_id)
+}
+
 macro_rules! golden {
     ($name:literal) => {
         ($name, include_str!(concat!("golden/", $name)), include_str!(concat!("golden/", $name, ".told")))
@@ -199,16 +221,33 @@ fn the_answers_of_every_provider_are_read() {
     for (name, sent, expected) in [
         golden!("openai.sse"),
         golden!("openai.json"),
+        golden!("openai.tools.json"),
+        golden!("openai.schema.sse"),
         golden!("azure.sse"),
+        golden!("azure.json"),
+        golden!("azure.tools.sse"),
         golden!("deepseek.sse"),
         golden!("deepseek.json"),
+        golden!("deepseek.form.json"),
+        golden!("deepseek.tools.sse"),
         golden!("mistral.sse"),
         golden!("mistral.json"),
+        golden!("mistral.thinking.json"),
+        golden!("mistral.cached.sse"),
         golden!("groq.sse"),
+        golden!("groq.json"),
+        golden!("groq.tools.sse"),
         golden!("xai.sse"),
+        golden!("xai.json"),
+        golden!("xai.tools.sse"),
         golden!("openrouter.sse"),
         golden!("openrouter.json"),
+        golden!("openrouter.tools.sse"),
+        golden!("openrouter.tools.json"),
         golden!("vllm.sse"),
+        golden!("vllm.json"),
+        golden!("llamacpp.sse"),
+        golden!("lmstudio.json"),
     ] {
         let whole = if name.ends_with(".json") {
             read_whole(&Bytes::from_static(sent.as_bytes()), None).unwrap()
@@ -219,6 +258,7 @@ fn the_answers_of_every_provider_are_read() {
             whole
         };
         assert!(whole.id.is_some() && whole.model.is_some(), "{name}");
+        assert_eq!(passed(name, sent), (whole.usage, whole.model.clone(), whole.id.clone()), "{name}");
         assert_eq!(told(&whole), expected.lines().collect::<Vec<_>>(), "{name}");
     }
 }

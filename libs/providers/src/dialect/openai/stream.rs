@@ -219,12 +219,14 @@ impl StreamTap {
                 usage.warn_of_doubt();
             }
         }
+        // What Azure says of the prompt's contents comes first, under no name.
+        let text = |name| chunk.present(name).and_then(text_of).filter(|text| !text.is_empty()).map(Cow::into_owned);
         if self.answer_id.is_none() {
-            self.answer_id = chunk.present("id").and_then(text_of).map(Cow::into_owned);
+            self.answer_id = text("id");
             self.created_s = chunk.present("created").and_then(|value| value.get().parse().ok());
         }
         if self.upstream_model.is_none() {
-            self.upstream_model = chunk.present("model").and_then(text_of).map(Cow::into_owned);
+            self.upstream_model = text("model");
         }
     }
 

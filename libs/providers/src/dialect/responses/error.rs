@@ -1,33 +1,14 @@
-//! Errors: what a provider says in the middle of a stream, and how clients of this API are told theirs.
+//! How clients of this API are told that their answer failed.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::{Bytes, BytesMut};
 use serde_json::json;
-use serde_json::value::RawValue;
 
 use super::echo::Echo;
 use super::event::{Head, event};
 use super::items::answer_id;
-use crate::dialect::openai::of_status;
-use crate::error::UpstreamError;
 use crate::hub::Told;
-use crate::json::{Members, text_of};
-
-/// The decision for an error that has no status, so that its code stands for one (OpenAI API reference, The response
-/// object, `error`).
-pub(super) fn in_stream(error: &RawValue, credential: Option<&str>) -> UpstreamError {
-    let members = Members::parse(error.get()).ok();
-    let code = members.as_ref().and_then(|members| members.present("code")).and_then(text_of);
-    let status = match code.as_deref().unwrap_or_default() {
-        "rate_limit_exceeded" | "insufficient_quota" => 429,
-        "invalid_prompt" | "context_length_exceeded" => 400,
-        code if code.contains("image") => 400,
-        "vector_store_timeout" => 504,
-        _ => 500,
-    };
-    of_status(status, error, credential)
-}
 
 /// What the `error` of an answer says that failed.
 pub(super) fn told_error(told: &Told<'_>) -> String {

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use domain::Secret;
 use serde_json::value::RawValue;
 
-use super::error::in_stream;
 use super::items::{Sealed, thought_signature};
+use crate::dialect::openai::in_body;
 use crate::error::UpstreamError;
 use crate::hub::{Event, Finish, Reader, Whole};
 use crate::json::{Members, elements, object, said_in, text_of};
@@ -200,7 +200,7 @@ fn finish(response: &Members<'_>, has_calls: bool) -> Finish {
 }
 
 fn told(error: Option<&RawValue>, credential: Option<&str>) -> UpstreamError {
-    error.map_or(UpstreamError::BadAnswer("its error says nothing"), |error| in_stream(error, credential))
+    error.map_or(UpstreamError::BadAnswer("its error says nothing"), |error| in_body(error, credential))
 }
 
 fn delta_of<'a>(event: &Members<'a>) -> Option<Cow<'a, str>> {
