@@ -183,11 +183,16 @@ impl ProviderType {
         }
     }
 
-    /// How the provider's output is bounded, where a connection says nothing else.
+    /// How the provider's output is bounded, where a connection says nothing else. Sources are the providers'
+    /// references of the call that answers a conversation.
     #[must_use]
     pub fn output_field(self) -> OutputField {
         match self {
+            // Each calls `max_tokens` the deprecated one (Create chat completion; xAI: Chat completions).
             Self::OpenAi | Self::AzureOpenAi | Self::Groq | Self::XAi => OutputField::MaxCompletionTokens,
+            // `max_tokens` (Anthropic: Create a Message; DeepSeek, Mistral: chat completion; OpenRouter: Parameters).
+            // Gemini and Ollama have names of their own for it (`maxOutputTokens`, `num_predict`), which are written
+            // where their requests are. Servers that imitate OpenAI know the older name all.
             Self::Anthropic
             | Self::Gemini
             | Self::DeepSeek

@@ -16,7 +16,7 @@ use crate::json::{Members, elements};
 use crate::single::{Reading, SingleCall};
 use crate::usage::Usage;
 
-/// More than any provider takes in one call (Cohere API reference, Rerank: 10,000).
+/// As many as Cohere takes in one call, who takes the most (Best Practices for using Rerank, Number of Documents).
 const MAX_DOCUMENTS: usize = 10_000;
 
 /// The members of a request that are read.

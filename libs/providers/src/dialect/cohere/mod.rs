@@ -8,7 +8,8 @@ use crate::json::{Splices, literal, span};
 use crate::rerank::{Ranked, RerankRequest, Reranked};
 
 /// A client's request as it goes upstream: its bytes with the model's name replaced, documents that were objects as
-/// their texts, which is all that version 2 takes, and without the members that this version does not have.
+/// their texts, which is all that version 2 takes, and without the members that this version does not have (Cohere API,
+/// Migrating from API v1 to v2, Rerank).
 pub(crate) fn body(request: &RerankRequest<'_>, model: &str) -> Bytes {
     let (text, members) = (request.text, &request.members);
     let mut splices = Splices::default();

@@ -9,7 +9,8 @@ use crate::dialect::embeddings::Embedded;
 use crate::error::UpstreamError;
 use crate::json::{Members, elements};
 
-/// The most texts of one call.
+/// The most texts of one call: what its refusal names ("at most 100 requests can be in one batch"), and what the
+/// reference says of the method before it (models.batchEmbedText).
 pub(crate) const MOST_TEXTS: usize = 100;
 
 #[derive(Serialize)]

@@ -12,6 +12,8 @@ use serde_json::value::RawValue;
 
 use crate::json::{Members, elements, text_of};
 
+// Bounds of ours, beyond what schemas of tools have: the API tells none but that of a schema that is too complex, and
+// what a client sends must not take for ever to be read.
 /// References within references are followed so far.
 const MAX_REFERENCES: usize = 8;
 /// Schemas within schemas are read so far.

@@ -39,6 +39,7 @@ pub(super) fn thinking(reasoning: Reasoning, model: &str) -> Option<Thinking> {
     }
     let budget =
         |budget| Some(Thinking { include_thoughts: budget > 0, thinking_budget: Some(budget), thinking_level: None });
+    // Gemini API, Thinking, Set budget: the ranges of the models that have budgets.
     let most = if is_pro { 32_768 } else { 24_576 };
     match (reasoning.budget, reasoning.effort) {
         (Some(tokens), _) if version == Some(25) => budget(tokens.clamp(if is_pro { 128 } else { 0 }, most)),
@@ -58,6 +59,8 @@ pub(super) fn thinking(reasoning: Reasoning, model: &str) -> Option<Thinking> {
             let include_thoughts = effort != Effort::None;
             Some(Thinking { include_thoughts, thinking_budget: None, thinking_level: Some(level) })
         }
+        // The budgets of efforts are those of the API that Gemini has for OpenAI's clients (OpenAI compatibility,
+        // Thinking).
         (None, Some(Effort::None)) => budget(if is_pro { 128 } else { 0 }),
         (None, Some(Effort::Minimal | Effort::Low)) => budget(1024),
         (None, Some(Effort::Medium)) => budget(8192),

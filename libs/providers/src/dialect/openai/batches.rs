@@ -15,7 +15,7 @@ use crate::error::UpstreamError;
 use crate::json::{Members, Splices, elements, literal, object, span, text_of};
 use crate::usage::Usage;
 
-/// The most bytes of an answer that is put together.
+/// The most bytes of an answer that is put together: a bound of ours, that of one in one piece.
 const MAX_MERGED_BYTES: u64 = 256 * 1024 * 1024;
 
 /// How large an input is.
@@ -40,11 +40,15 @@ impl Limits {
         match provider {
             // OpenAI API reference, Create embeddings.
             ProviderType::OpenAi => Self { inputs: 2048, tokens: Some(300_000), takes_tokens: true },
-            // The limits that its API names in its refusals (codes 3210 and "Max is 16384").
-            ProviderType::Mistral => Self { inputs: 512, tokens: Some(16_384), takes_tokens: false },
+            // Not in its reference. The tokens are what its API names in its refusals ("Max is 16384"); of more inputs
+            // than 256 it says that they are too many (code 3210).
+            ProviderType::Mistral => Self { inputs: 256, tokens: Some(16_384), takes_tokens: false },
             ProviderType::Gemini => Self { inputs: gemini::MOST_TEXTS, tokens: None, takes_tokens: false },
+            // A cautious bound of ours, OpenAI's: the API names none (Ollama API, Generate embeddings), and a call of
+            // any size would be one answer of any size.
             ProviderType::Ollama => Self { inputs: 2048, tokens: None, takes_tokens: false },
-            // Azure OpenAI reference, Embeddings; servers that imitate it have no limit in common.
+            // Azure OpenAI, How to generate embeddings, Best practices. For OpenRouter and servers that imitate OpenAI
+            // it is a cautious bound of ours: they have none in common, and who takes OpenAI's clients takes as much.
             _ => Self { inputs: 2048, tokens: None, takes_tokens: true },
         }
     }

@@ -16,7 +16,7 @@ use crate::json::{Members, Splices, elements, literal, span, text_of};
 /// Where a call goes, below the connection's base URL.
 pub(crate) const EMBEDDINGS_PATH: &str = "embeddings";
 
-/// More than any provider takes in one call.
+/// More than any provider takes in one call; a bound of ours, for what is read of an input takes memory too.
 const MAX_INPUTS: usize = 65_536;
 
 /// What is to be embedded.
@@ -267,7 +267,7 @@ mod tests {
         assert!(parts[0].starts_with(r#"{"model":"m","encoding_format":"base64","input" : ["t0","t1","#));
         assert_eq!(parts[1], r#"{"model":"m","encoding_format":"base64","input" : ["t2048"], "x":1}"#);
         assert_eq!(call(ProviderType::OpenAi, texts(2048)).len(), 1);
-        assert_eq!(call(ProviderType::Mistral, texts(1025)).len(), 3);
+        assert_eq!(call(ProviderType::Mistral, texts(513)).len(), 3);
         // By tokens: three of 8000 do not fit into 16384.
         let long = format!("\"{}\"", "word ".repeat(6000));
         let parts = call(ProviderType::Mistral, vec![long; 4]);

@@ -51,13 +51,14 @@ pub(super) struct Quirks {
     pub(super) seed: Option<&'static str>,
     /// Whether `user` is known.
     pub(super) user: bool,
-    /// The most stop sequences.
+    /// The most stop sequences; of providers whose reference names no number, as many as there are.
     pub(super) stops: usize,
     pub(super) thinking: Thinking,
     pub(super) thoughts: Thoughts,
 }
 
-/// As OpenAI's reference has it (Create chat completion).
+/// As OpenAI's reference has it (Create chat completion); that efforts are refused by models that do not reason is in
+/// its guide (Reasoning models).
 const OPENAI: Quirks = Quirks {
     stream_options: true,
     max_completion_tokens: true,
@@ -79,8 +80,8 @@ impl Quirks {
             // Models have whatever names their deployments have (Azure OpenAI, v1 API); a parameter that a model does
             // not know is refused, so it is only sent where the name says that it is known.
             ProviderType::AzureOpenAi => OPENAI,
-            // Create chat completion: roles are system, user, assistant and tool; no seed, no user; 16 stop sequences;
-            // `response_format` is text or json_object.
+            // DeepSeek API, Create chat completion: roles are system, user, assistant and tool; no seed, no user; 16
+            // stop sequences; `response_format` is text or json_object.
             ProviderType::DeepSeek => Self {
                 max_completion_tokens: false,
                 developer: false,
@@ -93,8 +94,9 @@ impl Quirks {
                 thoughts: Thoughts::OfCalls,
                 ..OPENAI
             },
-            // Chat completion: a field the reference does not have is refused with 422, and `stream_options`,
-            // `max_completion_tokens`, `seed` and `user` are such; usage comes with the last chunk of every stream.
+            // Mistral API reference, Chat completion: a field the reference does not have is refused with 422, and
+            // `stream_options`, `max_completion_tokens`, `seed` and `user` are such; usage comes with the last chunk of
+            // every stream.
             ProviderType::Mistral => Self {
                 stream_options: false,
                 max_completion_tokens: false,
@@ -106,10 +108,13 @@ impl Quirks {
                 thinking: Thinking::None,
                 ..OPENAI
             },
-            // Create chat completion: no files; efforts for the models of OpenAI's that it serves.
+            // Groq API reference, Create chat completion: no files; efforts for the models of OpenAI's that it serves.
             ProviderType::Groq => Self { files: false, thinking: Thinking::EffortOf(&["openai/gpt-oss"]), ..OPENAI },
-            // Chat completions, Reasoning: the other models think as they will and refuse to be told.
+            // xAI API reference, Chat completions, and its guide, Reasoning: the other models think as they will and
+            // refuse to be told.
             ProviderType::XAi => Self { files: false, thinking: Thinking::EffortOf(&["grok-3-mini"]), ..OPENAI },
+            // OpenRouter API reference, Parameters (`top_k`, `stop` of any number) and Prompt caching
+            // (`cache_control`).
             ProviderType::OpenRouter => Self {
                 cache_marks: true,
                 top_k: true,
@@ -142,7 +147,9 @@ pub(super) fn word(effort: Effort) -> &'static str {
     }
 }
 
-/// The effort that a budget of tokens comes near to.
+/// The effort that a budget of tokens comes near to. No reference says what an effort is in tokens; the bounds are
+/// ours, between the budgets that Gemini's own OpenAI-compatible API gives to efforts (1,024, 8,192 and 24,576: Gemini
+/// API, OpenAI compatibility, Thinking).
 pub(super) fn effort_of_budget(budget: u64) -> Effort {
     match budget {
         0 => Effort::None,

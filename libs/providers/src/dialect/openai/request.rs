@@ -9,6 +9,7 @@ use crate::inbound::Utterance;
 use crate::json::{Members, elements, text_of};
 
 const CONTENT: &str = "a string or an array of parts";
+/// OpenAI API reference, Create chat completion, `n`.
 const MAX_CHOICES: u64 = 128;
 /// What is read of a message or a part takes some hundred bytes, whatever its size is in the body.
 pub(super) const MAX_ITEMS: usize = 65_536;

@@ -1,4 +1,5 @@
-//! Voyage AI's rerank API (API reference, Rerankers).
+//! Voyage AI's rerank API (API reference, Rerankers). Its limits, such as 1,000 documents, differ by model in what they
+//! say of tokens; they are left to it to refuse by, since an order of parts is no order of the whole.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -26,7 +27,7 @@ struct Body<'a, T: Serialize> {
 pub(crate) fn body(request: &RerankRequest<'_>, model: &str, dropped: &mut Vec<String>) -> Bytes {
     let names = request.members.iter().filter(|(_, value)| value.get() != "null").map(|(name, _)| name);
     dropped.extend(names.filter(|name| !TAKEN.contains(name)).map(str::to_owned));
-    // More than there are is refused.
+    // More than there are is refused (API reference, Rerankers, `top_k`).
     let top_k = request.top_n.map(|top_n| top_n.min(request.documents.len()));
     let body = Body { model, query: &request.query, documents: &request.documents, top_k, truncation: true };
     Bytes::from(serde_json::to_vec(&body).unwrap_or_default())
