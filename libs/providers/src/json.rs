@@ -223,6 +223,12 @@ fn without_half(inner: &str) -> (&str, Option<&str>) {
     }
 }
 
+/// A text as it stands inside a JSON string literal.
+pub(crate) fn unquoted(text: &str) -> String {
+    let quoted = literal(text);
+    quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or_default().to_owned()
+}
+
 /// A string as a JSON literal, quotes included.
 pub(crate) fn literal(text: &str) -> String {
     serde_json::Value::from(text).to_string()

@@ -5,12 +5,14 @@ pub(crate) mod cohere;
 pub(crate) mod embeddings;
 #[cfg(test)]
 mod error_tests;
+pub(crate) mod fields;
 pub(crate) mod gemini;
 #[cfg(test)]
 mod golden;
 pub(crate) mod ollama;
 pub(crate) mod openai;
 pub(crate) mod responses;
+pub(crate) mod said;
 #[cfg(test)]
 mod translation_tests;
 pub(crate) mod voyage;

@@ -6,6 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::value::RawValue;
 
+use crate::images::{FetchedImages, checked_data};
 use crate::json::{Members, literal};
 
 /// Who speaks in a turn. Rules of the conversation are no turn, and results of tools are what the user says.
@@ -45,6 +46,25 @@ impl<'a> ImageSource<'a> {
         Some(Self::Base64 { media_type: Cow::Owned(media_type), data })
     }
 
+    /// Its media type and its bytes as base64, if they are here, in the request or fetched for it, and of a type that
+    /// the provider reads.
+    pub(crate) fn inline<'s>(
+        &'s self,
+        fetched: Option<&'s FetchedImages>,
+        read: &'static [&'static str],
+    ) -> Option<(&'s str, Cow<'s, str>)> {
+        match self {
+            Self::Base64 { media_type, data } => {
+                let (media_type, data) = checked_data(media_type, data, read)?;
+                Some((media_type, Cow::Borrowed(data)))
+            }
+            Self::Url(url) => {
+                let image = fetched?.get(url).filter(|image| read.contains(&image.media_type.as_str()))?;
+                Some((&image.media_type, Cow::Owned(STANDARD.encode(&image.data))))
+            }
+        }
+    }
+
     /// Whether it is where an image can be: at an address of the web or of Google's storage, or whole in the request.
     pub(crate) fn is_plausible(&self) -> bool {
         match self {
@@ -54,6 +74,24 @@ impl<'a> ImageSource<'a> {
             Self::Base64 { data, .. } => STANDARD.decode(data.as_bytes()).is_ok_and(|data| !data.is_empty()),
         }
     }
+}
+
+/// The media type of a file and its bytes as base64, as OpenAI's APIs have both: a `data:` URL, or bare base64 of the
+/// one kind that they take where nothing is said (API reference, `file_data`).
+pub(crate) fn file_of(data: Cow<'_, str>) -> Option<(Cow<'_, str>, Cow<'_, str>)> {
+    if !data.starts_with("data:") {
+        return Some((Cow::Borrowed("application/pdf"), data));
+    }
+    match ImageSource::of_url(data)? {
+        ImageSource::Base64 { media_type, data } => Some((media_type, data)),
+        ImageSource::Url(_) => None,
+    }
+}
+
+/// What a document says that is plain text, which needs no file.
+pub(crate) fn text_of_document(media_type: &str, data: &str) -> Option<String> {
+    let bytes = STANDARD.decode(data).ok().filter(|_| media_type.starts_with("text/"))?;
+    String::from_utf8(bytes).ok()
 }
 
 /// The texts among blocks, one below the other.
@@ -137,6 +175,13 @@ impl Block<'_> {
 pub(crate) struct Turn<'a> {
     pub(crate) role: Role,
     pub(crate) blocks: Vec<Block<'a>>,
+}
+
+impl<'a> Turn<'a> {
+    /// The results of tools, and everything else.
+    pub(crate) fn results_apart(&self) -> (Vec<&Block<'a>>, Vec<&Block<'a>>) {
+        self.blocks.iter().partition(|block| matches!(block, Block::ToolResult { .. }))
+    }
 }
 
 /// A function that the client runs for the model.
@@ -237,6 +282,11 @@ pub(crate) struct Conversation<'a> {
 }
 
 impl<'a> Conversation<'a> {
+    /// The most tokens of the answer by the client's word and by a bound that must be kept, which is never none.
+    pub(crate) fn output_within(&self, bound: Option<u64>) -> Option<u64> {
+        self.output_limit.into_iter().chain(bound.map(|bound| bound.max(1))).min()
+    }
+
     /// Adds to the last turn if it is the same side's, else begins one. Nothing is nothing.
     pub(crate) fn say(&mut self, role: Role, blocks: impl IntoIterator<Item = Block<'a>>) {
         let mut blocks = blocks.into_iter().peekable();

@@ -13,7 +13,7 @@ mod whole;
 
 pub(crate) use conversation::{
     Block, Conversation, Effort, Format, ImageSource, Reasoning, Role, Setting, SettingKind, Tool, ToolChoice, Turn,
-    input_object, joined_text,
+    file_of, input_object, joined_text, text_of_document,
 };
 pub(crate) use dropped::{compact, drop_path, is_nothing, leave_out, list_rest};
 pub use event::Told;

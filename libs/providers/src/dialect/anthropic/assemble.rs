@@ -3,14 +3,14 @@
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::request::{Block, Message, MessagesRequest, Said};
+use super::request::{Message, MessagesRequest, is_marked, is_result};
+use super::thinking::LEAST_BUDGET;
 use crate::client::{ChatCall, CountCall};
 use crate::dialect::openai::{ContextPlacement, Outgoing, SpliceRules};
+use crate::dialect::said::{Piece, Said};
 use crate::dialect::{ClientDialect, UpstreamDialect};
-use crate::json::{Members, Splices, literal, span};
+use crate::json::{Members, Splices, literal, span, unquoted};
 
-/// The least that the API takes for a budget of thoughts, which must lie below `max_tokens`.
-const LEAST_BUDGET: u64 = 1024;
 const BETA: HeaderName = HeaderName::from_static("anthropic-beta");
 
 impl MessagesRequest<'_> {
@@ -35,14 +35,7 @@ impl MessagesRequest<'_> {
 
     /// How the answer is changed on its way back, whoever gives it.
     pub(crate) fn rules(&self, outgoing: &Outgoing<'_>) -> SpliceRules {
-        SpliceRules {
-            public_model: outgoing.public_model.to_owned(),
-            strip_usage: false,
-            functions: false,
-            bound: outgoing.output_bound,
-            member: outgoing.member.filter(|_| self.stream).map(|(name, value)| (name, value.to_owned())),
-            echo: None,
-        }
+        SpliceRules::of(outgoing, self.stream)
     }
 
     /// What a provider of the same dialect is asked to count the tokens of the request by.
@@ -109,9 +102,9 @@ impl MessagesRequest<'_> {
         match (&self.system, self.members.get("system")) {
             (Said::Text(own), Some(raw)) => {
                 let separator = if own.is_empty() { "" } else { "\n\n" };
-                splices.insert(span(self.text, raw.get()).start + 1, escaped(&format!("{text}{separator}")));
+                splices.insert(span(self.text, raw.get()).start + 1, unquoted(&format!("{text}{separator}")));
             }
-            (Said::Blocks(blocks), Some(raw)) => {
+            (Said::Pieces(blocks), Some(raw)) => {
                 splices.insert(span(self.text, raw.get()).start + 1, block_before(&text, !blocks.is_empty()));
                 if in_system.is_some() {
                     // A prefix that differs with every question can never be read from the cache, so marks only cost.
@@ -128,7 +121,7 @@ impl MessagesRequest<'_> {
     fn put_before_question(&self, message: &Message<'_>, text: &str, splices: &mut Splices) {
         let at = span(self.text, message.raw_content.get());
         match &message.content {
-            Said::Blocks(blocks) => match blocks.iter().rfind(|block| block.is_result() || block.is_marked()) {
+            Said::Pieces(blocks) => match blocks.iter().rfind(|block| is_result(block) || is_marked(block)) {
                 Some(behind) => {
                     let block = format!(",{{\"type\":\"text\",\"text\":{}}}", literal(text));
                     splices.insert(behind.members.end(self.text), block);
@@ -137,13 +130,13 @@ impl MessagesRequest<'_> {
             },
             Said::Text(own) => {
                 let separator = if own.is_empty() { "" } else { "\n\n" };
-                splices.insert(at.start + 1, escaped(&format!("{text}{separator}")));
+                splices.insert(at.start + 1, unquoted(&format!("{text}{separator}")));
             }
             Said::Nothing => splices.replace(at, literal(text)),
         }
     }
 
-    fn remove_cache_marks(&self, blocks: &[Block<'_>], splices: &mut Splices) {
+    fn remove_cache_marks(&self, blocks: &[Piece<'_>], splices: &mut Splices) {
         for block in blocks {
             for range in block.members.ranges_without(self.text, "cache_control") {
                 splices.remove(range);
@@ -161,12 +154,6 @@ fn beta_headers(outgoing: &Outgoing<'_>) -> HeaderMap {
 fn block_before(text: &str, comma: bool) -> String {
     let comma = if comma { "," } else { "" };
     format!("{{\"type\":\"text\",\"text\":{}}}{comma}", literal(text))
-}
-
-/// A text as it stands inside a JSON string literal.
-fn escaped(text: &str) -> String {
-    let quoted = literal(text);
-    quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

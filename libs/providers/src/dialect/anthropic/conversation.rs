@@ -9,11 +9,13 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::value::RawValue;
 
-use super::request::{self, MessagesRequest, Said, invalid, object};
-use crate::dialect::openai::{RequestError, text_at};
+use super::request::MessagesRequest;
+use crate::dialect::fields::{invalid, object, required, settings};
+use crate::dialect::openai::RequestError;
+use crate::dialect::said::{Piece, Said};
 use crate::hub::{
-    Block, Conversation, Effort, Format, ImageSource, Reasoning, Role, Setting, SettingKind, Tool, ToolChoice,
-    drop_path, is_nothing, list_rest,
+    Block, Conversation, Effort, Format, ImageSource, Reasoning, Role, SettingKind, Tool, ToolChoice, drop_path,
+    is_nothing, list_rest,
 };
 use crate::json::{Members, elements, text_of};
 
@@ -92,13 +94,7 @@ impl MessagesRequest<'_> {
             let texts = list.into_iter().map(|text| text_of(text).ok_or_else(|| invalid("stop_sequences", "strings")));
             conversation.stop = texts.collect::<Result<_, _>>()?;
         }
-        for (name, kind) in SETTINGS {
-            let Some(value) = self.members.present(name) else { continue };
-            if value.get().parse::<f64>().is_err() {
-                return Err(invalid(name, "a number"));
-            }
-            conversation.settings.push(Setting { kind, name, value });
-        }
+        conversation.settings = settings(&self.members, &SETTINGS)?;
         if self.members.present("mcp_servers").is_some_and(|servers| !is_nothing(servers)) {
             return Err(invalid("mcp_servers", "absent: the provider of this model does not call servers of tools"));
         }
@@ -209,13 +205,6 @@ impl MessagesRequest<'_> {
     }
 }
 
-fn required<'a>(path: &str, members: &Members<'a>, name: &str) -> Result<Cow<'a, str>, RequestError> {
-    const MUST: &str = "a string that is not empty";
-    let full = || format!("{path}.{name}");
-    let text = members.present(name).map(|value| text_at(value, full, MUST)).transpose()?;
-    text.filter(|text| !text.is_empty()).ok_or_else(|| invalid(full(), MUST))
-}
-
 /// Refuses what the other side says: results of tools are the user's, calls the assistant's. Thoughts are the
 /// assistant's too; those of others are no loss.
 fn sided(
@@ -265,7 +254,7 @@ fn blocks<'s>(path: &str, said: &'s Said<'_>, dropped: &mut Vec<Cow<'_, str>>) -
         Said::Nothing => Ok(Vec::new()),
         Said::Text(text) if text.is_empty() => Ok(Vec::new()),
         Said::Text(text) => Ok(vec![Block::Text { text: Cow::Borrowed(text), cache: None }]),
-        Said::Blocks(list) => {
+        Said::Pieces(list) => {
             let mut blocks = Vec::with_capacity(list.len());
             for (at, block) in list.iter().enumerate() {
                 read_block(&format!("{path}[{at}]"), block, &mut blocks, dropped)?;
@@ -277,7 +266,7 @@ fn blocks<'s>(path: &str, said: &'s Said<'_>, dropped: &mut Vec<Cow<'_, str>>) -
 
 fn read_block<'s>(
     path: &str,
-    block: &'s request::Block<'_>,
+    block: &'s Piece<'_>,
     into: &mut Vec<Block<'s>>,
     dropped: &mut Vec<Cow<'_, str>>,
 ) -> Result<(), RequestError> {
@@ -304,7 +293,7 @@ fn read_block<'s>(
         "tool_result" => Block::ToolResult {
             call_id: required(path, members, "tool_use_id")?,
             name: None,
-            content: blocks(&format!("{path}.content"), &block.result, dropped)?,
+            content: blocks(&format!("{path}.content"), &block.inner, dropped)?,
             is_error: members.present("is_error").is_some_and(|value| value.get() == "true"),
             cache,
         },

@@ -2,8 +2,9 @@
 
 use serde_json::value::RawValue;
 
-use super::request::{Block, MessagesRequest, Said};
+use super::request::{MessagesRequest, is_result};
 use crate::countable::Countable;
+use crate::dialect::said::{Piece, Said};
 use crate::json::{Members, text_of};
 
 impl MessagesRequest<'_> {
@@ -26,20 +27,20 @@ fn of_said<'a>(said: &'a Said<'_>, counted: &mut Countable<'a>) {
     if let Said::Text(text) = said {
         counted.texts.push(text.as_ref().into());
     }
-    for block in said.blocks() {
+    for block in said.pieces() {
         of_block(block, counted);
     }
 }
 
-fn of_block<'a>(block: &'a Block<'_>, counted: &mut Countable<'a>) {
+fn of_block<'a>(block: &'a Piece<'_>, counted: &mut Countable<'a>) {
     counted.texts.extend(block.text.as_deref().map(Into::into));
-    of_said(&block.result, counted);
+    of_said(&block.inner, counted);
     for (name, value) in block.members.iter() {
         match name {
             "type" | "cache_control" => {}
             // Counted above.
             "text" if block.text.is_some() => {}
-            "content" if block.is_result() => {}
+            "content" if is_result(block) => {}
             "source" if block.kind == "image" => counted.images += 1,
             "source" if block.kind == "document" => of_source(value, counted),
             "signature" if block.kind == "thinking" => counted.sealed(value),

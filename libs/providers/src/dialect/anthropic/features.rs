@@ -3,8 +3,9 @@
 use domain::ProviderType;
 use serde_json::value::RawValue;
 
-use super::request::{Block, MessagesRequest};
+use super::request::MessagesRequest;
 use crate::dialect::openai::{Feature, long_cache};
+use crate::dialect::said::Piece;
 use crate::json::{Members, elements, text_of};
 
 /// Members with prices of their own, unless they say one of these words (Anthropic API reference, Create a Message):
@@ -69,9 +70,9 @@ impl MessagesRequest<'_> {
             found.extend(long_cache(tool, &path));
         }
         found.extend(long_cache(&self.members, ""));
-        of_blocks(self.system.blocks(), "system", &mut found);
+        of_blocks(self.system.pieces(), "system", &mut found);
         for (at, message) in self.messages.iter().enumerate() {
-            of_blocks(message.content.blocks(), &format!("messages[{at}].content"), &mut found);
+            of_blocks(message.content.pieces(), &format!("messages[{at}].content"), &mut found);
         }
         found
     }
@@ -85,20 +86,20 @@ fn is_free(value: &RawValue, free: &[&str]) -> bool {
     }
 }
 
-fn of_blocks(blocks: &[Block<'_>], path: &str, found: &mut Vec<Feature>) {
+fn of_blocks(blocks: &[Piece<'_>], path: &str, found: &mut Vec<Feature>) {
     for (at, block) in blocks.iter().enumerate() {
         let path = format!("{path}[{at}]");
         found.extend(long_cache(&block.members, &path));
         if !is_priced(block) {
             found.push(Feature::new(&block.kind, path.as_str()));
         }
-        of_blocks(block.result.blocks(), &format!("{path}.content"), found);
+        of_blocks(block.inner.pieces(), &format!("{path}.content"), found);
     }
 }
 
-/// Whether all that a block is paid for can be seen in it. A document can only where it is text: how much of one that is
-/// compressed, or kept elsewhere, becomes prompt its size does not tell.
-fn is_priced(block: &Block<'_>) -> bool {
+/// Whether all that a block is paid for can be seen in it. A document can only where it is text: how much of one that
+/// is compressed, or kept elsewhere, becomes prompt its size does not tell.
+fn is_priced(block: &Piece<'_>) -> bool {
     let source = block.members.present("source").and_then(|source| Members::parse(source.get()).ok());
     let of_source = |name| source.as_ref().and_then(|source| source.present(name));
     let from = of_source("type").and_then(text_of);

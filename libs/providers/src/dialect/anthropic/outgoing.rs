@@ -2,8 +2,6 @@
 
 use std::borrow::Cow;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
@@ -11,14 +9,15 @@ use super::thinking::{Thinking, thinking};
 use crate::dialect::openai::{Outgoing, RequestError};
 use crate::hub::{
     Block, Conversation, Format, ImageSource, Role, SettingKind, Tool, ToolChoice, Turn, input_object, leave_out,
+    text_of_document,
 };
-use crate::images::checked_data;
 use crate::json::Members;
 
-/// The bound for an answer that nobody else bounds: the API insists on one.
+/// The bound for an answer that nobody else bounds: the API insists on one (Anthropic API reference, Create a Message,
+/// `max_tokens`). The number is ours: the most that its oldest models write, so that none refuses it (Models overview).
 const DEFAULT_MAX_TOKENS: u64 = 4096;
 
-/// The images that the API reads.
+/// The images that the API reads (Anthropic API, Vision).
 const IMAGE_TYPES: [&str; 4] = ["image/jpeg", "image/png", "image/gif", "image/webp"];
 
 #[derive(Serialize)]
@@ -109,7 +108,7 @@ enum Kind<'a> {
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Source<'a> {
     Url { url: &'a str },
-    Base64 { media_type: &'a str, data: &'a str },
+    Base64 { media_type: &'a str, data: Cow<'a, str> },
     Text { media_type: &'static str, data: String },
 }
 
@@ -269,8 +268,7 @@ fn system<'a>(conversation: &'a Conversation<'_>) -> Result<Option<Content<'a>>,
 
 fn turn_blocks<'a>(turn: &'a Turn<'_>, dropped: &mut Vec<String>) -> Result<Vec<BlockOut<'a>>, RequestError> {
     // The API wants the results of tools before everything else that the user says.
-    let is_result = |block: &&Block<'_>| matches!(block, Block::ToolResult { .. });
-    let (results, others): (Vec<_>, Vec<_>) = turn.blocks.iter().partition(is_result);
+    let (results, others) = turn.results_apart();
     blocks(results.into_iter().chain(others), dropped)
 }
 
@@ -307,12 +305,12 @@ fn block_out<'a>(block: &'a Block<'_>, dropped: &mut Vec<String>) -> Result<Opti
             }
             let source = match source {
                 ImageSource::Url(url) => Source::Url { url },
-                ImageSource::Base64 { media_type, data } => {
-                    let (media_type, data) =
-                        checked_data(media_type, data, &IMAGE_TYPES).ok_or_else(|| RequestError::Invalid {
-                            field: "messages".to_owned(),
-                            must: "free of images other than JPEG, PNG, GIF and WebP, which the provider cannot read",
-                        })?;
+                source => {
+                    let image = source.inline(None, &IMAGE_TYPES);
+                    let (media_type, data) = image.ok_or_else(|| RequestError::Invalid {
+                        field: "messages".to_owned(),
+                        must: "free of images other than JPEG, PNG, GIF and WebP, which the provider cannot read",
+                    })?;
                     Source::Base64 { media_type, data }
                 }
             };
@@ -349,13 +347,11 @@ fn document<'a>(media_type: &'a str, data: &'a str) -> Result<Source<'a>, Reques
         must: "free of files other than PDF and plain text, which the provider cannot read",
     };
     match media_type {
-        "application/pdf" => Ok(Source::Base64 { media_type, data }),
-        kind if kind.starts_with("text/") => {
-            let bytes = STANDARD.decode(data).map_err(|_| unreadable())?;
-            let data = String::from_utf8(bytes).map_err(|_| unreadable())?;
+        "application/pdf" => Ok(Source::Base64 { media_type, data: Cow::Borrowed(data) }),
+        kind => {
+            let data = text_of_document(kind, data).ok_or_else(unreadable)?;
             Ok(Source::Text { media_type: "text/plain", data })
         }
-        _ => Err(unreadable()),
     }
 }
 

@@ -4,12 +4,12 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-use crate::dialect::openai::{RequestError, read_known, strict, text_at};
+use crate::dialect::fields::{includes_context, invalid, object, switch};
+use crate::dialect::openai::{RequestError, optional_text, read_known};
+use crate::dialect::said::{Piece, Room, Said};
 use crate::inbound::Utterance;
 use crate::json::{Members, elements, text_of};
 
-/// What is read of a message or a block takes some hundred bytes, whatever its size is in the body.
-const MAX_ITEMS: usize = 65_536;
 /// The members that are read, or that change what a call costs.
 const KNOWN: [&str; 23] = [
     "model",
@@ -56,55 +56,14 @@ const KNOWN_IN_MESSAGES: [&str; 16] = [
     "cache_control",
 ];
 
-/// What a message, the rules or a tool's result say.
-#[derive(Clone, Debug)]
-pub(super) enum Said<'a> {
-    Nothing,
-    Text(Cow<'a, str>),
-    Blocks(Vec<Block<'a>>),
+/// Whether a piece is what a tool gave.
+pub(super) fn is_result(piece: &Piece<'_>) -> bool {
+    piece.kind == "tool_result"
 }
 
-/// A block of content.
-#[derive(Clone, Debug)]
-pub(super) struct Block<'a> {
-    pub(super) kind: Cow<'a, str>,
-    /// Of a block of text.
-    pub(super) text: Option<Cow<'a, str>>,
-    /// What the result of a tool says.
-    pub(super) result: Said<'a>,
-    pub(super) members: Members<'a>,
-}
-
-impl Block<'_> {
-    pub(super) fn is_result(&self) -> bool {
-        self.kind == "tool_result"
-    }
-
-    /// Whether the prompt is to be cached up to it.
-    pub(super) fn is_marked(&self) -> bool {
-        self.members.present("cache_control").is_some()
-    }
-}
-
-impl<'a> Said<'a> {
-    pub(super) fn blocks(&self) -> &[Block<'a>] {
-        match self {
-            Self::Blocks(blocks) => blocks,
-            Self::Nothing | Self::Text(_) => &[],
-        }
-    }
-
-    /// Its text, blocks joined by a line end.
-    fn text(&self) -> Cow<'_, str> {
-        match self {
-            Self::Nothing => Cow::Borrowed(""),
-            Self::Text(text) => Cow::Borrowed(text),
-            Self::Blocks(blocks) => {
-                let texts: Vec<&str> = blocks.iter().filter_map(|block| block.text.as_deref()).collect();
-                Cow::Owned(texts.join("\n"))
-            }
-        }
-    }
+/// Whether the prompt is to be cached up to a piece.
+pub(super) fn is_marked(piece: &Piece<'_>) -> bool {
+    piece.members.present("cache_control").is_some()
 }
 
 /// One message.
@@ -119,8 +78,8 @@ pub(super) struct Message<'a> {
 impl Message<'_> {
     /// Whether it says nothing but what tools gave.
     fn is_of_results(&self) -> bool {
-        let blocks = self.content.blocks();
-        !blocks.is_empty() && blocks.iter().all(Block::is_result)
+        let pieces = self.content.pieces();
+        !pieces.is_empty() && pieces.iter().all(is_result)
     }
 }
 
@@ -170,30 +129,20 @@ impl<'a> MessagesRequest<'a> {
             Some(value) => object("metadata", value, &["user_id"])?.present("user_id").and_then(text_of),
             None => None,
         };
-        let ragmux = members.present("ragmux").and_then(|value| Members::parse(value.get()).ok());
-        let ragmux = ragmux.map(|ragmux| strict("ragmux", ragmux, &["include_context"])).transpose()?;
-        let mut room = MAX_ITEMS;
+        let mut room = Room::new("messages", "at most 65536 messages and blocks");
         Ok(Self {
-            model: match members.present("model") {
-                Some(value) => text_at(value, || "model".to_owned(), "a string")?,
-                None => Cow::Borrowed(""),
-            },
+            model: optional_text(&members, "model")?.unwrap_or_default(),
             max_tokens: match members.present("max_tokens").map(|value| value.get().parse::<u64>()) {
                 Some(Ok(tokens)) if tokens > 0 => tokens,
                 Some(_) => return Err(invalid("max_tokens", "a whole number, one or more")),
                 None if is_bounded => return Err(RequestError::Missing("max_tokens")),
                 None => 1,
             },
-            stream: match members.present("stream").map(RawValue::get) {
-                None | Some("false") => false,
-                Some("true") => true,
-                Some(_) => return Err(invalid("stream", "true or false")),
-            },
+            stream: switch(&members, "stream")?.unwrap_or(false),
             user,
             metadata,
-            include_context: ragmux
-                .is_some_and(|ragmux| ragmux.get("include_context").is_some_and(|value| value.get() == "true")),
-            system: said("system", members.present("system"), &mut room)?,
+            include_context: includes_context(&members)?,
+            system: Said::read("system", members.present("system"), CONTENT, &mut room, block)?,
             messages: messages(&members, &mut room)?,
             tools: tools(&members, &mut room)?,
             text,
@@ -225,36 +174,21 @@ impl<'a> MessagesRequest<'a> {
     /// Whether the conversation ends with a tool's result.
     #[must_use]
     pub fn ends_with_tool_result(&self) -> bool {
-        self.messages.last().is_some_and(|message| message.content.blocks().iter().any(Block::is_result))
+        self.messages.last().is_some_and(|message| message.content.pieces().iter().any(is_result))
     }
 }
 
-pub(super) fn invalid(field: impl Into<String>, must: &'static str) -> RequestError {
-    RequestError::Invalid { field: field.into(), must }
-}
-
-/// A member that must be an object.
-pub(super) fn object<'a>(path: &str, value: &'a RawValue, known: &[&'static str]) -> Result<Members<'a>, RequestError> {
-    strict(path, Members::parse(value.get()).map_err(|_| invalid(path, "an object"))?, known)
-}
-
-/// Takes room for so many items more.
-fn take(room: &mut usize, items: usize) -> Result<(), RequestError> {
-    *room = room.checked_sub(items).ok_or_else(|| invalid("messages", "at most 65536 messages and blocks"))?;
-    Ok(())
-}
-
-fn messages<'a>(members: &Members<'a>, room: &mut usize) -> Result<Vec<Message<'a>>, RequestError> {
+fn messages<'a>(members: &Members<'a>, room: &mut Room) -> Result<Vec<Message<'a>>, RequestError> {
     let value = members.present("messages").ok_or(RequestError::Missing("messages"))?;
     let list = elements(value.get()).map_err(|_| invalid("messages", "an array"))?;
     if list.is_empty() {
         return Err(RequestError::Missing("messages"));
     }
-    take(room, list.len())?;
+    room.take(list.len())?;
     list.into_iter().enumerate().map(|(at, raw)| message(&format!("messages[{at}]"), raw, room)).collect()
 }
 
-fn message<'a>(path: &str, raw: &'a RawValue, room: &mut usize) -> Result<Message<'a>, RequestError> {
+fn message<'a>(path: &str, raw: &'a RawValue, room: &mut Room) -> Result<Message<'a>, RequestError> {
     let members = object(path, raw, &KNOWN_IN_MESSAGES)?;
     let role = members.present("role").and_then(text_of);
     let role = role
@@ -262,46 +196,34 @@ fn message<'a>(path: &str, raw: &'a RawValue, room: &mut usize) -> Result<Messag
         .ok_or_else(|| invalid(format!("{path}.role"), "user or assistant"))?;
     let path = format!("{path}.content");
     let raw_content = members.present("content").ok_or_else(|| invalid(path.as_str(), CONTENT))?;
-    Ok(Message { role, content: said(&path, Some(raw_content), room)?, raw_content, members })
+    let content = Said::read(&path, Some(raw_content), CONTENT, room, block)?;
+    Ok(Message { role, content, raw_content, members })
 }
 
 const CONTENT: &str = "a string or an array of blocks";
 const KIND: &str = "a string such as text or image";
 
-fn said<'a>(path: &str, value: Option<&'a RawValue>, room: &mut usize) -> Result<Said<'a>, RequestError> {
-    let Some(value) = value else { return Ok(Said::Nothing) };
-    if value.get().starts_with('"') {
-        return text_at(value, || path.to_owned(), CONTENT).map(Said::Text);
-    }
-    let list = elements(value.get()).map_err(|_| invalid(path, CONTENT))?;
-    take(room, list.len())?;
-    let blocks = list.into_iter().enumerate().map(|(at, raw)| block(&format!("{path}[{at}]"), raw, room));
-    blocks.collect::<Result<_, _>>().map(Said::Blocks)
-}
-
-fn block<'a>(path: &str, raw: &'a RawValue, room: &mut usize) -> Result<Block<'a>, RequestError> {
+fn block<'a>(path: &str, raw: &'a RawValue, room: &mut Room) -> Result<Piece<'a>, RequestError> {
     let members = object(path, raw, &KNOWN_IN_MESSAGES)?;
-    let kind = match members.present("type") {
-        Some(kind) => text_at(kind, || format!("{path}.type"), KIND)?,
-        None => return Err(invalid(format!("{path}.type"), KIND)),
+    let kind = Piece::text_of(path, &members, "type", KIND)?;
+    let text = match &*kind {
+        "text" => Some(Piece::text_of(path, &members, "text", "a string")?),
+        _ => None,
     };
-    let text = match members.present("text") {
-        Some(value) if kind == "text" => Some(text_at(value, || format!("{path}.text"), "a string")?),
-        None if kind == "text" => return Err(invalid(format!("{path}.text"), "a string")),
-        Some(_) | None => None,
-    };
-    let result = match members.present("content") {
+    let inner = match members.present("content") {
         // Nested no deeper than once: results hold no results.
-        Some(value) if kind == "tool_result" => said(&format!("{path}.content"), Some(value), room)?,
+        Some(value) if kind == "tool_result" => {
+            Said::read(&format!("{path}.content"), Some(value), CONTENT, room, block)?
+        }
         Some(_) | None => Said::Nothing,
     };
-    Ok(Block { kind, text, result, members })
+    Ok(Piece { kind, text, inner, members })
 }
 
-fn tools<'a>(members: &Members<'a>, room: &mut usize) -> Result<Vec<Members<'a>>, RequestError> {
+fn tools<'a>(members: &Members<'a>, room: &mut Room) -> Result<Vec<Members<'a>>, RequestError> {
     let Some(value) = members.present("tools") else { return Ok(Vec::new()) };
     let list = elements(value.get()).map_err(|_| invalid("tools", "an array"))?;
-    take(room, list.len())?;
+    room.take(list.len())?;
     let known = ["type", "name", "description", "input_schema", "cache_control"];
     list.into_iter().enumerate().map(|(at, tool)| object(&format!("tools[{at}]"), tool, &known)).collect()
 }

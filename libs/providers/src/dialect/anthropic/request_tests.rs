@@ -1,4 +1,5 @@
 use super::*;
+use crate::dialect::said::MAX_ITEMS;
 
 fn refused(body: &str) -> String {
     MessagesRequest::parse(body.as_bytes()).unwrap_err().to_string()

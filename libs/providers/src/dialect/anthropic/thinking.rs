@@ -4,8 +4,9 @@ use serde::Serialize;
 
 use crate::hub::{Block, Conversation, Effort, Role, ToolChoice};
 
-/// The least budget that the API takes.
-const LEAST_BUDGET: u64 = 1024;
+/// The least budget that the API takes, which must lie below `max_tokens` (Anthropic API reference, Create a Message,
+/// `thinking.budget_tokens`).
+pub(super) const LEAST_BUDGET: u64 = 1024;
 
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -40,7 +41,9 @@ pub(super) fn thinking(
     Some(Thinking::Enabled { budget_tokens })
 }
 
-/// What an effort is of the bound that thoughts and answer share.
+/// What an effort is of the bound that thoughts and answer share. The shares are those that OpenRouter documents for
+/// models that take budgets only (Reasoning tokens, Reasoning effort level), but for the highest, which leaves a tenth
+/// to the answer.
 fn share(effort: Effort, max_tokens: u64) -> u64 {
     let percent = match effort {
         Effort::None => 0,

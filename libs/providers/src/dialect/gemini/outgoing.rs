@@ -2,8 +2,6 @@
 
 use std::borrow::Cow;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -15,10 +13,9 @@ use crate::hub::{
     Block, Conversation, Format, ImageSource, Role, SettingKind, Tool, ToolChoice, Turn, input_object, joined_text,
     leave_out,
 };
-use crate::images::checked_data;
 use crate::json::Members;
 
-/// The most stop sequences.
+/// The most stop sequences (Gemini API reference, GenerationConfig, `stopSequences`).
 const MAX_STOPS: usize = 5;
 
 /// Stands for the signature of a call that has lost its own, or that another provider's model made (Gemini API, Thought
@@ -227,8 +224,7 @@ impl<'a> Writing<'a, '_> {
             return Ok(parts);
         }
         // The answers to the last turn's calls come first.
-        let is_result = |block: &&Block<'_>| matches!(block, Block::ToolResult { .. });
-        let (results, others): (Vec<_>, Vec<_>) = turn.blocks.iter().partition(is_result);
+        let (results, others) = turn.results_apart();
         let mut parts = self.parts(results.iter().copied())?;
         for result in results {
             // What is no text has no place in a result; it comes behind all of them.
@@ -310,16 +306,11 @@ impl<'a> Writing<'a, '_> {
         const READABLE: &str =
             "free of images other than PNG, JPEG, WebP, HEIC and HEIF, in padded standard base64 where they are inline";
         match source {
-            ImageSource::Base64 { media_type, data } => {
-                let (mime_type, data) = checked_data(media_type, data, IMAGE_TYPES).ok_or_else(|| invalid(READABLE))?;
-                Ok(Data::Inline { mime_type, data: Cow::Borrowed(data) })
-            }
             ImageSource::Url(url) if is_file(url) => Ok(Data::File { file_uri: url }),
-            ImageSource::Url(url) => {
-                let image = self.outgoing.images.and_then(|images| images.get(url));
-                let image = image.filter(|image| IMAGE_TYPES.contains(&image.media_type.as_str()));
-                let image = image.ok_or_else(|| invalid(READABLE))?;
-                Ok(Data::Inline { mime_type: &image.media_type, data: STANDARD.encode(&image.data).into() })
+            source => {
+                let image = source.inline(self.outgoing.images, IMAGE_TYPES);
+                let (mime_type, data) = image.ok_or_else(|| invalid(READABLE))?;
+                Ok(Data::Inline { mime_type, data })
             }
         }
     }
@@ -355,8 +346,7 @@ impl<'a> Writing<'a, '_> {
             };
             *place = Some(setting.value);
         }
-        let kept = self.outgoing.output_bound.map(|bound| bound.tokens.max(1));
-        config.max_output_tokens = conversation.output_limit.into_iter().chain(kept).min();
+        config.max_output_tokens = conversation.output_within(self.outgoing.output_bound.map(|bound| bound.tokens));
         let stops = conversation.stop.iter().map(AsRef::as_ref).filter(|stop| !stop.is_empty());
         config.stop_sequences = stops.take(MAX_STOPS).collect();
         if config.stop_sequences.len() < conversation.stop.len() {

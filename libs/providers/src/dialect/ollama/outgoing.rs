@@ -2,8 +2,6 @@
 
 use std::borrow::Cow;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -11,9 +9,8 @@ use super::IMAGE_TYPES;
 use crate::dialect::openai::{Outgoing, RequestError};
 use crate::hub::{
     Block, Conversation, Effort, Format, ImageSource, Reasoning, Role, SettingKind, ToolChoice, Turn, input_object,
-    joined_text, leave_out,
+    joined_text, leave_out, text_of_document,
 };
-use crate::images::checked_data;
 
 #[derive(Serialize)]
 struct Body<'a> {
@@ -244,7 +241,12 @@ impl<'a> Writing<'a, '_> {
                     }
                     message.images.push(self.image(source)?);
                 }
-                Block::Document { media_type, data, .. } => add(&text_document(media_type, data)?, &mut message),
+                // Others the models cannot read.
+                Block::Document { media_type, data, .. } => {
+                    let text = text_of_document(media_type, data);
+                    let must = "free of files other than plain text, which the provider cannot read";
+                    add(&text.ok_or_else(|| invalid(must))?, &mut message);
+                }
                 Block::Reasoning { .. }
                 | Block::RedactedReasoning { .. }
                 | Block::ToolCall { .. }
@@ -258,17 +260,8 @@ impl<'a> Writing<'a, '_> {
     fn image(&self, source: &'a ImageSource<'_>) -> Result<Cow<'a, str>, RequestError> {
         const READABLE: &str =
             "free of images other than PNG, JPEG, GIF and WebP, in padded standard base64 where they are inline";
-        match source {
-            ImageSource::Base64 { media_type, data } => {
-                let (_, data) = checked_data(media_type, data, IMAGE_TYPES).ok_or_else(|| invalid(READABLE))?;
-                Ok(Cow::Borrowed(data))
-            }
-            ImageSource::Url(url) => {
-                let image = self.outgoing.images.and_then(|images| images.get(url));
-                let image = image.filter(|image| IMAGE_TYPES.contains(&image.media_type.as_str()));
-                Ok(STANDARD.encode(&image.ok_or_else(|| invalid(READABLE))?.data).into())
-            }
-        }
+        let image = source.inline(self.outgoing.images, IMAGE_TYPES);
+        image.map(|(_, data)| data).ok_or_else(|| invalid(READABLE))
     }
 
     fn tools(&mut self) -> Vec<ToolOut<'a>> {
@@ -298,16 +291,6 @@ impl<'a> Writing<'a, '_> {
         };
         conversation.tools.iter().map(|tool| ToolOut { r#type: "function", function: function(tool) }).collect()
     }
-}
-
-/// A document that is text is told as text; others the models cannot read.
-fn text_document(media_type: &str, data: &str) -> Result<String, RequestError> {
-    let unreadable = || invalid("free of files other than plain text, which the provider cannot read");
-    if !media_type.starts_with("text/") {
-        return Err(unreadable());
-    }
-    let bytes = STANDARD.decode(data).map_err(|_| unreadable())?;
-    String::from_utf8(bytes).map_err(|_| unreadable())
 }
 
 /// Models think or do not; those of one family know levels instead, and no way not to (Ollama, Thinking).
@@ -341,7 +324,6 @@ fn options<'a>(conversation: &'a Conversation<'_>, outgoing: &Outgoing<'_>) -> O
         *place = Some(setting.value);
     }
     options.stop = conversation.stop.iter().map(AsRef::as_ref).filter(|stop| !stop.is_empty()).collect();
-    let kept = outgoing.output_bound.map(|bound| bound.tokens.max(1));
-    options.num_predict = conversation.output_limit.into_iter().chain(kept).min();
+    options.num_predict = conversation.output_within(outgoing.output_bound.map(|bound| bound.tokens));
     options
 }

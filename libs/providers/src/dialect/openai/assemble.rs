@@ -14,7 +14,7 @@ use crate::client::ChatCall;
 use crate::dialect::{ClientDialect, UpstreamDialect};
 use crate::hub::drop_path;
 use crate::images::FetchedImages;
-use crate::json::{Members, Splices, literal, span};
+use crate::json::{Members, Splices, literal, span, unquoted};
 
 /// Where retrieved passages go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -113,12 +113,9 @@ impl ChatRequest<'_> {
     /// How the answer is changed on its way back, or written where it comes in another dialect.
     pub(crate) fn rules(&self, outgoing: &Outgoing<'_>) -> SpliceRules {
         SpliceRules {
-            public_model: outgoing.public_model.to_owned(),
             strip_usage: self.stream && !self.include_usage,
             functions: self.has_functions(),
-            bound: outgoing.output_bound,
-            member: outgoing.member.filter(|_| self.stream).map(|(name, value)| (name, value.to_owned())),
-            echo: None,
+            ..SpliceRules::of(outgoing, self.stream)
         }
     }
 
@@ -238,7 +235,7 @@ impl ChatRequest<'_> {
             (Content::Text(own), Some(raw)) => {
                 let at = span(self.text, raw.get());
                 let separator = if own.is_empty() { "" } else { "\n\n" };
-                splices.insert(at.start + 1, escaped(&format!("{text}{separator}")));
+                splices.insert(at.start + 1, unquoted(&format!("{text}{separator}")));
             }
             (Content::Parts(parts), Some(raw)) => {
                 let comma = if parts.is_empty() { "" } else { "," };
@@ -269,12 +266,6 @@ impl ChatRequest<'_> {
 
 fn after_bracket(outer: &str, array: &RawValue) -> usize {
     span(outer, array.get()).start + 1
-}
-
-/// A text as it stands inside a JSON string literal.
-fn escaped(text: &str) -> String {
-    let quoted = literal(text);
-    quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

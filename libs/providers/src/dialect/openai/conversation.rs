@@ -8,11 +8,10 @@ use std::borrow::Cow;
 use serde_json::value::RawValue;
 
 use super::request::{ChatRequest, OUTPUT_FIELDS, RequestError, SERVER_OUTPUT_FIELDS};
-use super::strict::strict;
 use super::turns;
+use crate::dialect::fields::{effort, invalid, object, required, settings};
 use crate::hub::{
-    Conversation, Effort, Format, Reasoning, Setting, SettingKind, Tool, ToolChoice, compact, drop_path, is_nothing,
-    list_rest,
+    Conversation, Effort, Format, Reasoning, SettingKind, Tool, ToolChoice, compact, drop_path, is_nothing, list_rest,
 };
 use crate::json::{Members, elements, text_of};
 
@@ -71,13 +70,7 @@ impl ChatRequest<'_> {
         };
         conversation.reasoning = self.reasoning(&mut conversation.dropped)?;
         conversation.stop = self.stop.map(stop).transpose()?.unwrap_or_default();
-        for (name, kind) in SETTINGS {
-            let Some(value) = self.members.present(name) else { continue };
-            if value.get().parse::<f64>().is_err() {
-                return Err(invalid(name, "a number"));
-            }
-            conversation.settings.push(Setting { kind, name, value });
-        }
+        conversation.settings = settings(&self.members, &SETTINGS)?;
         self.list_dropped(&mut conversation.dropped);
         Ok(conversation)
     }
@@ -224,7 +217,7 @@ fn tool<'s>(path: &str, definition: &'s RawValue, dropped: &mut Vec<Cow<'_, str>
         return Err(invalid(format!("{path}.parameters"), "an object"));
     }
     Ok(Tool {
-        name: text_at(path, &members, "name")?,
+        name: required(path, &members, "name")?,
         description: members.present("description").and_then(text_of),
         parameters,
         strict: members.present("strict").map(|value| value.get() == "true"),
@@ -253,7 +246,7 @@ fn read_choice<'s>(field: &'static str, choice: &'s RawValue, into: &mut Convers
         let tools = allowed.present("tools").and_then(|tools| elements(tools.get()).ok()).unwrap_or_default();
         let names: Vec<_> = tools.into_iter().filter_map(|tool| function(&Members::parse(tool.get()).ok()?)).collect();
         into.tools.retain(|tool| names.contains(&tool.name));
-        into.tool_choice = Some(mode(&text_at("tool_choice.allowed_tools", &allowed, "mode")?)?);
+        into.tool_choice = Some(mode(&required("tool_choice.allowed_tools", &allowed, "mode")?)?);
         return Ok(());
     }
     let name = function(&members).or_else(|| named(&members)).ok_or_else(|| invalid(field, MUST))?;
@@ -264,7 +257,7 @@ fn read_choice<'s>(field: &'static str, choice: &'s RawValue, into: &mut Convers
 fn format<'s>(value: &'s RawValue, dropped: &mut Vec<Cow<'_, str>>) -> Result<Option<Format<'s>>, RequestError> {
     let members = object_at("response_format", value)?;
     list_rest("response_format", &members, &["type", "json_schema"], dropped);
-    match text_at("response_format", &members, "type")?.as_ref() {
+    match required("response_format", &members, "type")?.as_ref() {
         "text" => Ok(None),
         "json_object" => Ok(Some(Format::Json)),
         "json_schema" => {
@@ -293,36 +286,13 @@ fn stop(value: &RawValue) -> Result<Vec<Cow<'_, str>>, RequestError> {
     list.into_iter().map(|value| text_of(value).ok_or_else(|| invalid("stop", MUST))).collect()
 }
 
-fn effort(field: &str, value: &RawValue) -> Result<Effort, RequestError> {
-    Ok(match text_of(value).as_deref() {
-        Some("none") => Effort::None,
-        Some("minimal") => Effort::Minimal,
-        Some("low") => Effort::Low,
-        Some("medium") => Effort::Medium,
-        Some("high") => Effort::High,
-        Some("xhigh" | "max") => Effort::Highest,
-        Some(_) | None => return Err(invalid(field, "none, minimal, low, medium, high or xhigh")),
-    })
-}
-
 fn budget(field: &str, value: Option<&RawValue>) -> Result<Option<u64>, RequestError> {
     value.map(|value| value.get().parse().map_err(|_| invalid(field, "a whole number, zero or more"))).transpose()
 }
 
-pub(super) fn invalid(field: impl Into<String>, must: &'static str) -> RequestError {
-    RequestError::Invalid { field: field.into(), must }
-}
-
 /// An object in which no name occurs twice.
 pub(super) fn object_at<'a>(path: &str, value: &'a RawValue) -> Result<Members<'a>, RequestError> {
-    let members = Members::parse(value.get()).map_err(|_| invalid(path, "an object"))?;
-    strict(path, members, &[])
-}
-
-/// A text that must be there and not be empty.
-pub(super) fn text_at<'a>(path: &str, members: &Members<'a>, name: &str) -> Result<Cow<'a, str>, RequestError> {
-    let text = members.present(name).and_then(text_of).filter(|text| !text.is_empty());
-    text.ok_or_else(|| invalid(format!("{path}.{name}"), "a string that is not empty"))
+    object(path, value, &[])
 }
 
 #[cfg(test)]

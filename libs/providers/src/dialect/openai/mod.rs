@@ -54,6 +54,7 @@ pub(crate) use stream::StreamTap;
 pub(crate) use strict::{read_known, strict};
 pub(crate) use texts::Part as TextPart;
 pub(crate) use truncate::prefix;
+pub(crate) use turns::thought_signature;
 pub(crate) use writer::{ChatForm, ChatWriter};
 
 /// The last event of a stream that failed. There is no `[DONE]` after it: the answer is not complete.
@@ -62,6 +63,20 @@ pub(crate) fn failure(told: &Told<'_>) -> Bytes {
         "error": { "message": told.message, "type": told.kind, "param": null, "code": told.code }
     });
     Bytes::from(format!("data: {error}\n\n"))
+}
+
+impl SpliceRules {
+    /// Those of a call of any dialect: what its client is told, and how much of it.
+    pub(crate) fn of(outgoing: &Outgoing<'_>, is_streamed: bool) -> Self {
+        Self {
+            public_model: outgoing.public_model.to_owned(),
+            strip_usage: false,
+            bound: outgoing.output_bound,
+            functions: false,
+            member: outgoing.member.filter(|_| is_streamed).map(|(name, value)| (name, value.to_owned())),
+            echo: None,
+        }
+    }
 }
 
 /// How a same-dialect answer differs from the provider's bytes.

@@ -2,8 +2,6 @@
 
 use std::borrow::Cow;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use domain::{OutputField, ProviderType};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -14,7 +12,7 @@ use super::quirks::{Quirks, Thinking, Thoughts, effort_of_budget, word};
 use super::request::RequestError;
 use crate::hub::{
     Block, Conversation, Effort, Format, ImageSource, Reasoning, Role, Setting, SettingKind, Tool, ToolChoice,
-    leave_out,
+    leave_out, text_of_document,
 };
 
 #[derive(Serialize)]
@@ -139,8 +137,7 @@ pub(crate) fn body(
         }
     }
     let bound = outgoing.output_bound;
-    let limit = conversation.output_limit.into_iter().chain(bound.map(|bound| bound.tokens.max(1))).min();
-    if let Some(limit) = limit {
+    if let Some(limit) = conversation.output_within(bound.map(|bound| bound.tokens)) {
         let field = bound.map(|bound| bound.field).or_else(|| provider.output_field().member());
         body.put(field.unwrap_or(OutputField::MaxTokens.as_str()), &limit)?;
     }
@@ -475,12 +472,6 @@ fn joined<'a, 'b: 'a>(blocks: impl Iterator<Item = &'a Block<'b>>) -> String {
         })
         .collect();
     texts.join("\n\n")
-}
-
-/// What a document says that is plain text, which needs no file.
-fn text_of_document(media_type: &str, data: &str) -> Option<String> {
-    let bytes = STANDARD.decode(data).ok().filter(|_| media_type.starts_with("text/"))?;
-    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde_json::value::RawValue;
 
-use super::conversation::{invalid, object_at, text_at};
+use super::conversation::object_at;
 use super::request::{ChatMessage, Content, MAX_ITEMS, Part, RequestError};
-use crate::hub::{Block, Conversation, ImageSource, Role, Turn, drop_path, is_nothing, list_rest};
+use crate::dialect::fields::{invalid, required};
+use crate::hub::{Block, Conversation, ImageSource, Role, Turn, drop_path, file_of, is_nothing, list_rest};
 use crate::json::{Members, elements, said_in, text_of};
 
 /// The members of messages and of parts that have a place in a conversation.
@@ -212,7 +213,7 @@ fn part<'s>(
         }
         _ if place == Place::Rules => return Err(invalid(format!("{path}.type"), "text, as in all rules")),
         "refusal" => {
-            let text = text_at(path, &part.members, "refusal")?;
+            let text = required(path, &part.members, "refusal")?;
             blocks.push(Block::Text { text, cache });
         }
         "image_url" => {
@@ -223,7 +224,7 @@ fn part<'s>(
                 None => {
                     let members = object_at(&field, value)?;
                     list_rest(&field, &members, &["url", "detail"], dropped);
-                    (text_at(&field, &members, "url")?, members.present("detail").and_then(text_of))
+                    (required(&field, &members, "url")?, members.present("detail").and_then(text_of))
                 }
             };
             let source = ImageSource::of_url(url).filter(ImageSource::is_plausible).ok_or_else(|| {
@@ -259,15 +260,7 @@ fn file<'s>(
     let must = "base64 data: a file's id means nothing to another provider";
     let data = members.present("file_data").and_then(text_of);
     let data = data.filter(|data| !data.is_empty()).ok_or_else(|| invalid(format!("{field}.file_data"), must))?;
-    let (media_type, data) = if data.starts_with("data:") {
-        match ImageSource::of_url(data) {
-            Some(ImageSource::Base64 { media_type, data }) => (media_type, data),
-            Some(ImageSource::Url(_)) | None => return Err(invalid(format!("{field}.file_data"), must)),
-        }
-    } else {
-        // The only kind the API takes.
-        (Cow::Borrowed("application/pdf"), data)
-    };
+    let (media_type, data) = file_of(data).ok_or_else(|| invalid(format!("{field}.file_data"), must))?;
     let name = members.present("filename").and_then(text_of);
     Ok(Block::Document { media_type, data, name, cache })
 }
@@ -282,7 +275,7 @@ fn tool_call<'s>(path: &str, call: &'s RawValue, dropped: &mut Vec<Cow<'_, str>>
     let field = format!("{path}.function");
     let value = members.present("function").ok_or_else(|| invalid(field.as_str(), "an object"))?;
     let (name, arguments) = function(&field, value, dropped)?;
-    Ok(Block::ToolCall { id: text_at(path, &members, "id")?, name, arguments, signature })
+    Ok(Block::ToolCall { id: required(path, &members, "id")?, name, arguments, signature })
 }
 
 fn function<'s>(
@@ -297,11 +290,11 @@ fn function<'s>(
         Some(value) => text_of(value).unwrap_or(Cow::Borrowed(value.get())),
         None => Cow::Borrowed(""),
     };
-    Ok((text_at(path, &members, "name")?, arguments))
+    Ok((required(path, &members, "name")?, arguments))
 }
 
 /// `extra_content.google.thought_signature`, where Gemini's own OpenAI-compatible API has it too.
-pub(super) fn thought_signature<'a>(call: &Members<'a>) -> Option<Cow<'a, str>> {
+pub(crate) fn thought_signature<'a>(call: &Members<'a>) -> Option<Cow<'a, str>> {
     let inner = |members: &Members<'a>, name| Members::parse(members.present(name)?.get()).ok();
     inner(&inner(call, "extra_content")?, "google")?.present("thought_signature").and_then(text_of)
 }

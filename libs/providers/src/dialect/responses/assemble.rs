@@ -7,14 +7,16 @@ use bytes::Bytes;
 use http::HeaderMap;
 
 use super::items::Sealed;
-use super::request::{Input, Item, Kind, ResponsesRequest, Said};
+use super::request::{Input, Item, Kind, ResponsesRequest};
 use crate::client::ChatCall;
 use crate::dialect::openai::{ContextPlacement, Outgoing, SpliceRules};
+use crate::dialect::said::Said;
 use crate::dialect::{ClientDialect, UpstreamDialect};
 use crate::hub::drop_path;
-use crate::json::{Splices, literal, span, text_of};
+use crate::json::{Splices, literal, span, text_of, unquoted};
 
-/// The least that the API takes for a bound of the output. A lower one is kept here alone.
+/// The least that the API takes for a bound of the output: it says so where it refuses less ("Expected a value >= 16").
+/// A lower one is kept here alone.
 const LEAST_OUTPUT: u64 = 16;
 
 impl ResponsesRequest<'_> {
@@ -57,14 +59,7 @@ impl ResponsesRequest<'_> {
 
     /// How the answer is changed on its way back, whoever gives it.
     pub(crate) fn rules(&self, outgoing: &Outgoing<'_>) -> SpliceRules {
-        SpliceRules {
-            public_model: outgoing.public_model.to_owned(),
-            strip_usage: false,
-            functions: false,
-            bound: outgoing.output_bound,
-            member: outgoing.member.filter(|_| self.stream).map(|(name, value)| (name, value.to_owned())),
-            echo: Some(Arc::new(self.echo())),
-        }
+        SpliceRules { echo: Some(Arc::new(self.echo())), ..SpliceRules::of(outgoing, self.stream) }
     }
 
     /// Puts a member in front of all. `value` must be JSON.
@@ -97,7 +92,7 @@ impl ResponsesRequest<'_> {
         match (&self.instructions, self.members.get("instructions")) {
             (Some(own), Some(raw)) => {
                 let separator = if own.is_empty() { "" } else { "\n\n" };
-                splices.insert(span(self.text, raw.get()).start + 1, escaped(&format!("{text}{separator}")));
+                splices.insert(span(self.text, raw.get()).start + 1, unquoted(&format!("{text}{separator}")));
             }
             _ => self.put("instructions", &literal(&text), splices),
         }
@@ -105,7 +100,7 @@ impl ResponsesRequest<'_> {
 
     /// Puts a text before what the user said last.
     fn put_before_question(&self, text: &str, splices: &mut Splices) {
-        let in_front = |own: &str| escaped(&format!("{text}{}", if own.is_empty() { "" } else { "\n\n" }));
+        let in_front = |own: &str| unquoted(&format!("{text}{}", if own.is_empty() { "" } else { "\n\n" }));
         if let (Input::Text(own), Some(raw)) = (&self.input, self.members.get("input")) {
             splices.insert(span(self.text, raw.get()).start + 1, in_front(own));
             return;
@@ -115,7 +110,7 @@ impl ResponsesRequest<'_> {
         let at = span(self.text, raw.get()).start + 1;
         match &item.said {
             Said::Text(own) => splices.insert(at, in_front(own)),
-            Said::Parts(parts) => {
+            Said::Pieces(parts) => {
                 let comma = if parts.is_empty() { "" } else { "," };
                 splices.insert(at, format!("{{\"type\":\"input_text\",\"text\":{}}}{comma}", literal(text)));
             }
@@ -157,12 +152,6 @@ impl ResponsesRequest<'_> {
 fn is_forgotten(item: &Item<'_>) -> bool {
     let seal = item.members.present("encrypted_content").and_then(text_of).filter(|seal| !seal.is_empty());
     item.kind == Kind::Reasoning && !seal.is_some_and(|seal| Sealed::read(seal) == Sealed::Foreign)
-}
-
-/// A text as it stands inside a JSON string literal.
-fn escaped(text: &str) -> String {
-    let quoted = literal(text);
-    quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

@@ -5,11 +5,13 @@
 
 use std::borrow::Cow;
 
-use super::items::{Sealed, thought_signature};
-use super::request::{Input, Item, Kind, Part, ResponsesRequest, Said, flag, invalid, object};
-use crate::dialect::openai::{RequestError, text_at};
+use super::items::Sealed;
+use super::request::{Input, Item, Kind, ResponsesRequest};
+use crate::dialect::fields::{self, invalid, object, required, settings, switch};
+use crate::dialect::openai::{RequestError, text_at, thought_signature};
+use crate::dialect::said::{Piece, Said};
 use crate::hub::{
-    Block, Conversation, Effort, Format, ImageSource, Reasoning, Role, Setting, SettingKind, drop_path, is_nothing,
+    Block, Conversation, Format, ImageSource, Reasoning, Role, SettingKind, drop_path, file_of, is_nothing, list_rest,
 };
 use crate::json::{Members, elements, text_of};
 
@@ -73,17 +75,11 @@ impl ResponsesRequest<'_> {
             return Err(invalid("input", "more than rules: somebody has to say something"));
         }
         super::tools::read(&self.tools, &self.members, &mut into)?;
-        into.parallel_tools = flag(&self.members, "parallel_tool_calls")?;
+        into.parallel_tools = switch(&self.members, "parallel_tool_calls")?;
         let mut dropped = std::mem::take(&mut into.dropped);
         into.format = self.format(&mut dropped)?;
         into.reasoning = self.effort(&mut dropped)?;
-        for (name, kind) in SETTINGS {
-            let Some(value) = self.members.present(name) else { continue };
-            if value.get().parse::<f64>().is_err() {
-                return Err(invalid(name, "a number"));
-            }
-            into.settings.push(Setting { kind, name, value });
-        }
+        into.settings = settings(&self.members, &SETTINGS)?;
         self.list_dropped(&mut dropped)?;
         into.dropped = dropped;
         Ok(into)
@@ -124,7 +120,9 @@ impl ResponsesRequest<'_> {
             }
         }
         let Some(format) = text.present("format") else { return Ok(None) };
-        let format = object("text.format", format, &["type", "name", "description", "schema", "strict"])?;
+        const OF_FORMATS: [&str; 5] = ["type", "name", "description", "schema", "strict"];
+        let format = object("text.format", format, &OF_FORMATS)?;
+        list_rest("text.format", &format, &OF_FORMATS, dropped);
         match format.present("type").and_then(text_of).as_deref() {
             Some("text") => Ok(None),
             Some("json_object") => Ok(Some(Format::Json)),
@@ -144,38 +142,20 @@ impl ResponsesRequest<'_> {
     fn effort(&self, dropped: &mut Vec<Cow<'_, str>>) -> Result<Option<Reasoning>, RequestError> {
         let Some(value) = self.members.present("reasoning") else { return Ok(None) };
         let reasoning = object("reasoning", value, &["effort", "summary"])?;
-        for (name, value) in reasoning.iter() {
-            // Whatever a model tells of its thoughts is told.
-            if !matches!(name, "effort" | "summary" | "generate_summary") && !is_nothing(value) {
-                drop_path(dropped, format!("reasoning.{name}"));
-            }
-        }
+        // Whatever a model tells of its thoughts is told.
+        list_rest("reasoning", &reasoning, &["effort", "summary", "generate_summary"], dropped);
         let Some(effort) = reasoning.present("effort") else { return Ok(None) };
-        let effort = match text_of(effort).as_deref() {
-            Some("none") => Effort::None,
-            Some("minimal") => Effort::Minimal,
-            Some("low") => Effort::Low,
-            Some("medium") => Effort::Medium,
-            Some("high") => Effort::High,
-            Some("xhigh" | "max") => Effort::Highest,
-            _ => return Err(invalid("reasoning.effort", "none, minimal, low, medium, high or xhigh")),
-        };
+        let effort = fields::effort("reasoning.effort", effort)?;
         Ok(Some(Reasoning { name: "reasoning.effort", effort: Some(effort), budget: None }))
     }
 }
 
-pub(super) fn required<'a>(path: &str, members: &Members<'a>, name: &str) -> Result<Cow<'a, str>, RequestError> {
-    const MUST: &str = "a string that is not empty";
-    let full = || format!("{path}.{name}");
-    let text = members.present(name).map(|value| text_at(value, full, MUST)).transpose()?;
-    text.filter(|text| !text.is_empty()).ok_or_else(|| invalid(full(), MUST))
-}
-
 fn read_item<'s>(path: &str, item: &'s Item<'_>, into: &mut Conversation<'s>) -> Result<(), RequestError> {
     let members = &item.members;
+    list_rest(path, members, placed_in(item), &mut into.dropped);
     match item.kind {
         Kind::Message => {
-            let said = blocks(&format!("{path}.content"), &item.said)?;
+            let said = blocks(&format!("{path}.content"), &item.said, &mut into.dropped)?;
             match &*item.role {
                 "user" => into.say(Role::User, said),
                 "assistant" => into.say(Role::Assistant, said),
@@ -199,13 +179,19 @@ fn read_item<'s>(path: &str, item: &'s Item<'_>, into: &mut Conversation<'s>) ->
             let result = Block::ToolResult {
                 call_id: required(path, members, "call_id")?,
                 name: None,
-                content: blocks(&format!("{path}.output"), &item.said)?,
+                content: blocks(&format!("{path}.output"), &item.said, &mut into.dropped)?,
                 is_error: false,
                 cache: None,
             };
             into.say(Role::User, [result]);
         }
-        Kind::Reasoning => into.say(Role::Assistant, thought(item)),
+        Kind::Reasoning => {
+            let (thought, is_sealed) = thought(item);
+            if is_sealed {
+                drop_path(&mut into.dropped, format!("{path}.encrypted_content"));
+            }
+            into.say(Role::Assistant, thought);
+        }
         Kind::Call | Kind::Output | Kind::Other => {
             return Err(invalid(
                 format!("{path}.type"),
@@ -216,46 +202,71 @@ fn read_item<'s>(path: &str, item: &'s Item<'_>, into: &mut Conversation<'s>) ->
     Ok(())
 }
 
-/// What the assistant thought, with the seal that we gave it to carry.
-fn thought<'s>(item: &'s Item<'_>) -> Option<Block<'s>> {
-    let text = || match &item.said {
-        Said::Parts(parts) if parts.len() > 1 => {
-            let texts: Vec<&str> = parts.iter().filter_map(|part| part.text.as_deref()).collect();
-            Cow::Owned(texts.join("\n\n"))
+/// The members of an item that are read, or that say of an answer what needs no place. What is of another kind is
+/// refused.
+fn placed_in(item: &Item<'_>) -> &'static [&'static str] {
+    match item.kind {
+        Kind::Message => &["type", "id", "status", "role", "content"],
+        Kind::Call if thought_signature(&item.members).is_some() => {
+            &["type", "id", "status", "call_id", "name", "arguments", "extra_content"]
         }
-        said => said.text(),
-    };
-    match item.members.present("encrypted_content").and_then(text_of).map(Sealed::read) {
-        Some(Sealed::Redacted(data)) => Some(Block::RedactedReasoning { data }),
-        Some(Sealed::Signed(signature)) => Some(Block::Reasoning { text: text(), signature: Some(signature) }),
-        // What another provider encrypted is of no use to this one.
-        Some(Sealed::Foreign) | None => {
-            Some(text()).filter(|text| !text.is_empty()).map(|text| Block::Reasoning { text, signature: None })
+        Kind::Call => &["type", "id", "status", "call_id", "name", "arguments"],
+        Kind::Output => &["type", "id", "status", "call_id", "output"],
+        // The thoughts themselves are left out where there is a summary of them.
+        Kind::Reasoning if item.members.present("summary").is_none_or(is_nothing) => {
+            &["type", "id", "status", "summary", "content", "encrypted_content"]
         }
+        Kind::Reasoning => &["type", "id", "status", "summary", "encrypted_content"],
+        Kind::Other => &[],
     }
 }
 
-fn blocks<'s>(path: &str, said: &'s Said<'_>) -> Result<Vec<Block<'s>>, RequestError> {
+/// What the assistant thought, with the seal that we gave it to carry, and whether it has one that is of no use: what
+/// another provider encrypted.
+fn thought<'s>(item: &'s Item<'_>) -> (Option<Block<'s>>, bool) {
+    let text = || match &item.said {
+        said @ Said::Pieces(_) => said.joined("\n\n"),
+        said => said.text(),
+    };
+    let bare = || Some(text()).filter(|text| !text.is_empty()).map(|text| Block::Reasoning { text, signature: None });
+    match item.members.present("encrypted_content").and_then(text_of).map(Sealed::read) {
+        Some(Sealed::Redacted(data)) => (Some(Block::RedactedReasoning { data }), false),
+        Some(Sealed::Signed(signature)) => (Some(Block::Reasoning { text: text(), signature: Some(signature) }), false),
+        Some(Sealed::Foreign) => (bare(), true),
+        None => (bare(), false),
+    }
+}
+
+fn blocks<'s>(path: &str, said: &'s Said<'_>, dropped: &mut Vec<Cow<'_, str>>) -> Result<Vec<Block<'s>>, RequestError> {
     match said {
         Said::Nothing => Ok(Vec::new()),
         Said::Text(text) => Ok(vec![Block::Text { text: Cow::Borrowed(text), cache: None }]),
-        Said::Parts(parts) => {
-            parts.iter().enumerate().map(|(at, part)| block(&format!("{path}[{at}]"), part)).collect()
+        Said::Pieces(parts) => {
+            parts.iter().enumerate().map(|(at, part)| block(&format!("{path}[{at}]"), part, dropped)).collect()
         }
     }
 }
 
-fn block<'s>(path: &str, part: &'s Part<'_>) -> Result<Block<'s>, RequestError> {
+fn block<'s>(path: &str, part: &'s Piece<'_>, dropped: &mut Vec<Cow<'_, str>>) -> Result<Block<'s>, RequestError> {
     let members = &part.members;
+    let placed: &[&str] = match &*part.kind {
+        "input_image" => &["type", "image_url", "detail"],
+        "input_file" => &["type", "file_data", "filename"],
+        "refusal" => &["type", "refusal"],
+        _ => &["type", "text"],
+    };
+    list_rest(path, members, placed, dropped);
     if let Some(text) = &part.text {
         return Ok(Block::Text { text: Cow::Borrowed(text), cache: None });
     }
     match &*part.kind {
         "input_image" => {
-            const MUST: &str = "a URL or base64 data: a file's id means nothing to the provider of this model";
+            const THERE: &str = "a URL or base64 data: a file's id means nothing to the provider of this model";
+            const MUST: &str = "an http or https URL; a data: URL must name its media type and be base64";
             let field = || format!("{path}.image_url");
-            let url = members.present("image_url").ok_or_else(|| invalid(field(), MUST))?;
-            let source = ImageSource::of_url(text_at(url, field, MUST)?).ok_or_else(|| invalid(field(), MUST))?;
+            let url = text_at(members.present("image_url").ok_or_else(|| invalid(field(), THERE))?, field, THERE)?;
+            let source = ImageSource::of_url(url).filter(ImageSource::is_plausible);
+            let source = source.ok_or_else(|| invalid(field(), MUST))?;
             Ok(Block::Image { source, detail: members.present("detail").and_then(text_of), cache: None })
         }
         "input_file" => file(path, members),
@@ -270,16 +281,7 @@ fn file<'s>(path: &str, members: &Members<'s>) -> Result<Block<'s>, RequestError
     const MUST: &str = "base64 data: the provider of this model can neither fetch files nor find them by their ids";
     let field = || format!("{path}.file_data");
     let data = members.present("file_data").ok_or_else(|| invalid(field(), MUST))?;
-    let data = text_at(data, field, MUST)?;
-    let (media_type, data) = if data.starts_with("data:") {
-        match ImageSource::of_url(data) {
-            Some(ImageSource::Base64 { media_type, data }) => (media_type, data),
-            Some(ImageSource::Url(_)) | None => return Err(invalid(field(), MUST)),
-        }
-    } else {
-        // The kind the API takes where nothing is said.
-        (Cow::Borrowed("application/pdf"), data)
-    };
+    let (media_type, data) = file_of(text_at(data, field, MUST)?).ok_or_else(|| invalid(field(), MUST))?;
     Ok(Block::Document { media_type, data, name: members.present("filename").and_then(text_of), cache: None })
 }
 

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::hub::ToolChoice;
+use crate::hub::{Effort, ToolChoice};
 
 fn refused(body: Value) -> String {
     let body = body.to_string();
@@ -90,6 +90,64 @@ fn what_has_no_place_is_listed_by_its_path() {
         "truncation",
     ];
     assert_eq!(dropped, expected);
+}
+
+#[test]
+fn what_an_item_or_a_part_has_beside_is_listed_too() {
+    let cache = json!({ "type": "ephemeral" });
+    let body = json!({
+        "text": { "format": { "type": "json_object", "grammar": "g" } },
+        "tools": [{ "type": "function", "name": "f", "defer_loading": true, "cache_control": null }],
+        "tool_choice": { "type": "function", "name": "f", "why": "so" },
+        "input": [
+            { "role": "user", "id": "msg_0", "status": "completed", "phase": "commentary", "content": [
+                { "type": "input_text", "text": "a", "cache_control": cache },
+                { "type": "input_image", "image_url": "https://host.example/a.png", "file_id": "file_1", "detail": "low" },
+                { "type": "input_file", "file_data": "QUJD", "file_url": "https://host.example", "detail": "high" }] },
+            { "type": "reasoning", "id": "rs_1", "summary": [{ "type": "summary_text", "text": "hm" }],
+                "content": [{ "type": "reasoning_text", "text": "h m" }], "encrypted_content": "gAAA" },
+            { "role": "assistant", "content": [
+                { "type": "output_text", "text": "b", "logprobs": [],
+                    "annotations": [{ "type": "url_citation", "url": "https://host.example" }] },
+                { "type": "refusal", "refusal": "no", "text": "why" }] },
+            { "type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}", "namespace": "n",
+                "extra_content": { "other": {} } },
+            { "type": "function_call_output", "call_id": "c1", "output": [{ "type": "input_text", "text": "1", "x": 1 }],
+                "created_by": "me" },
+        ],
+    });
+    let body = body.to_string();
+    let request = ResponsesRequest::parse(body.as_bytes()).unwrap();
+    assert_eq!(
+        request.conversation().unwrap().dropped,
+        [
+            "input[0].phase",
+            "input[0].content[0].cache_control",
+            "input[0].content[1].file_id",
+            "input[0].content[2].detail",
+            "input[0].content[2].file_url",
+            "input[1].content",
+            "input[1].encrypted_content",
+            "input[2].content[0].annotations",
+            "input[2].content[1].text",
+            "input[3].extra_content",
+            "input[3].namespace",
+            "input[4].created_by",
+            "input[4].output[0].x",
+            "tools[0].defer_loading",
+            "tool_choice.why",
+            "text.format.grammar",
+        ]
+    );
+}
+
+#[test]
+fn an_image_must_be_somewhere() {
+    for url in ["", "a.png", "ftp://host.example/a", "data:image/png;base64,!!!", "data:image/png;base64,", "data:,a"] {
+        let body = json!({ "input": [{ "role": "user", "content": [{ "type": "input_image", "image_url": url }] }] });
+        let said = refused(body);
+        assert!(said.starts_with("input[0].content[0].image_url must be an http or https URL"), "{url}: {said}");
+    }
 }
 
 #[test]

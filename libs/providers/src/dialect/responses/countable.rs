@@ -1,7 +1,8 @@
 //! What of a Responses request counts as prompt.
 
-use super::request::{Input, Item, Kind, Part, ResponsesRequest, Said};
+use super::request::{Input, Item, Kind, ResponsesRequest};
 use crate::countable::Countable;
+use crate::dialect::said::{Piece, Said};
 use crate::json::text_of;
 
 impl ResponsesRequest<'_> {
@@ -25,7 +26,7 @@ fn of_item<'a>(item: &'a Item<'_>, counted: &mut Countable<'a>) {
     if let Said::Text(text) = &item.said {
         counted.texts.push(text.as_ref().into());
     }
-    for part in item.said.parts() {
+    for part in item.said.pieces() {
         of_part(part, counted);
     }
     for (name, value) in item.members.iter() {
@@ -39,7 +40,7 @@ fn of_item<'a>(item: &'a Item<'_>, counted: &mut Countable<'a>) {
     }
 }
 
-fn of_part<'a>(part: &'a Part<'_>, counted: &mut Countable<'a>) {
+fn of_part<'a>(part: &'a Piece<'_>, counted: &mut Countable<'a>) {
     counted.texts.extend(part.text.as_deref().map(Into::into));
     let is_low = || part.members.present("detail").and_then(text_of).is_some_and(|detail| detail == "low");
     for (name, value) in part.members.iter() {

@@ -3,8 +3,9 @@
 
 use domain::ProviderType;
 
-use super::request::{Kind, Part, ResponsesRequest};
+use super::request::{Kind, ResponsesRequest};
 use crate::dialect::openai::Feature;
+use crate::dialect::said::Piece;
 use crate::json::text_of;
 
 /// Parts that are paid as the prompt's tokens, pictures included (OpenAI API reference, Create a model response).
@@ -29,7 +30,7 @@ impl ResponsesRequest<'_> {
                 continue;
             }
             let field = if item.kind == Kind::Output { "output" } else { "content" };
-            let costly = item.said.parts().iter().enumerate().filter_map(|(at, part)| Some((at, costly(part)?)));
+            let costly = item.said.pieces().iter().enumerate().filter_map(|(at, part)| Some((at, costly(part)?)));
             found.extend(costly.map(|(part, name)| Feature::new(name, format!("{path}.{field}[{part}]"))));
         }
         found
@@ -37,7 +38,7 @@ impl ResponsesRequest<'_> {
 }
 
 /// Which feature a part is, unless it is paid like text. They are called like those of the other API.
-fn costly<'a>(part: &'a Part<'_>) -> Option<&'a str> {
+fn costly<'a>(part: &'a Piece<'_>) -> Option<&'a str> {
     match &*part.kind {
         kind if PRICED_PARTS.contains(&kind) => None,
         "input_file" => Some("file"),

@@ -9,8 +9,6 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 
-use crate::json::{Members, text_of};
-
 /// Before the signature of a thought whose text is the summary.
 const SIGNED: &str = "ragmux-signed:";
 /// Before a thought that only its provider can read.
@@ -90,12 +88,6 @@ pub(super) fn call(
         members.insert("extra_content".to_owned(), content);
     }
     item
-}
-
-/// Gemini's signature of a call.
-pub(super) fn thought_signature<'a>(call: &Members<'a>) -> Option<Cow<'a, str>> {
-    let inner = |members: &Members<'a>, name| Members::parse(members.present(name)?.get()).ok();
-    inner(&inner(call, "extra_content")?, "google")?.present("thought_signature").and_then(text_of)
 }
 
 /// The provider's id, marked as this API's are; a new one where it gives none.

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use domain::Secret;
 use serde_json::value::RawValue;
 
-use super::items::{Sealed, thought_signature};
-use crate::dialect::openai::in_body;
+use super::items::Sealed;
+use crate::dialect::openai::{in_body, thought_signature};
 use crate::error::UpstreamError;
 use crate::hub::{Event, Finish, Reader, Whole};
 use crate::json::{Members, elements, object, said_in, text_of};

@@ -7,12 +7,12 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-use crate::dialect::openai::{RequestError, read_known, strict, text_at};
+use crate::dialect::fields::{includes_context, invalid, object, switch};
+use crate::dialect::openai::{RequestError, optional_text, read_known, text_at};
+use crate::dialect::said::{Piece, Room, Said};
 use crate::inbound::Utterance;
 use crate::json::{Members, elements, text_of};
 
-/// What is read of an item or a part takes some hundred bytes, whatever its size is in the body.
-const MAX_ITEMS: usize = 65_536;
 /// The members that are read, or that change what a call costs.
 const KNOWN: [&str; 22] = [
     "model",
@@ -72,44 +72,6 @@ const REMEMBERED: [(&str, &str); 3] = [
 const CONTENT: &str = "a string or an array of parts";
 const KIND: &str = "a string such as input_text or input_image";
 const ITEM_KIND: &str = "a string such as message or function_call_output";
-
-/// What an item says.
-#[derive(Clone, Debug)]
-pub(super) enum Said<'a> {
-    Nothing,
-    Text(Cow<'a, str>),
-    Parts(Vec<Part<'a>>),
-}
-
-/// A part of what is said.
-#[derive(Clone, Debug)]
-pub(super) struct Part<'a> {
-    pub(super) kind: Cow<'a, str>,
-    /// Of a text, a refusal or a summary.
-    pub(super) text: Option<Cow<'a, str>>,
-    pub(super) members: Members<'a>,
-}
-
-impl<'a> Said<'a> {
-    pub(super) fn parts(&self) -> &[Part<'a>] {
-        match self {
-            Self::Parts(parts) => parts,
-            Self::Nothing | Self::Text(_) => &[],
-        }
-    }
-
-    /// Its text, parts joined by a line end.
-    pub(super) fn text(&self) -> Cow<'_, str> {
-        match self {
-            Self::Nothing => Cow::Borrowed(""),
-            Self::Text(text) => Cow::Borrowed(text),
-            Self::Parts(parts) => {
-                let texts: Vec<&str> = parts.iter().filter_map(|part| part.text.as_deref()).collect();
-                Cow::Owned(texts.join("\n"))
-            }
-        }
-    }
-}
 
 /// What an item of the input is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,30 +142,25 @@ impl<'a> ResponsesRequest<'a> {
                 return Err(invalid(name, must));
             }
         }
-        if flag(&members, "background")? == Some(true) {
+        if switch(&members, "background")? == Some(true) {
             return Err(invalid("background", "false: answers are given while the client waits"));
         }
-        let ragmux = members.present("ragmux").and_then(|value| Members::parse(value.get()).ok());
-        let ragmux = ragmux.map(|ragmux| strict("ragmux", ragmux, &["include_context"])).transpose()?;
-        let optional =
-            |name: &'static str| members.present(name).map(|value| text_at(value, || name.to_owned(), "a string"));
-        let mut room = MAX_ITEMS;
+        let mut room = Room::new("input", "at most 65536 items and parts");
         Ok(Self {
-            model: optional("model").transpose()?.unwrap_or_default(),
+            model: optional_text(&members, "model")?.unwrap_or_default(),
             max_output_tokens: match members.present("max_output_tokens").map(|value| value.get().parse::<u64>()) {
                 None => None,
                 Some(Ok(tokens)) if tokens > 0 => Some(tokens),
                 Some(_) => return Err(invalid("max_output_tokens", "a whole number, one or more")),
             },
-            stream: flag(&members, "stream")?.unwrap_or(false),
+            stream: switch(&members, "stream")?.unwrap_or(false),
             user: ["safety_identifier", "user"].iter().find_map(|name| members.present(name).and_then(text_of)),
             metadata: members.present("metadata"),
-            include_context: ragmux
-                .is_some_and(|ragmux| ragmux.get("include_context").is_some_and(|value| value.get() == "true")),
-            instructions: optional("instructions").transpose()?,
+            include_context: includes_context(&members)?,
+            instructions: optional_text(&members, "instructions")?,
             input: input(&members, &mut room)?,
             tools: tools(&members, &mut room)?,
-            wants_store: flag(&members, "store")?.unwrap_or(false),
+            wants_store: switch(&members, "store")?.unwrap_or(false),
             text,
             members,
         })
@@ -256,31 +213,7 @@ impl Item<'_> {
     }
 }
 
-pub(super) fn invalid(field: impl Into<String>, must: &'static str) -> RequestError {
-    RequestError::Invalid { field: field.into(), must }
-}
-
-/// A member that must be an object.
-pub(super) fn object<'a>(path: &str, value: &'a RawValue, known: &[&'static str]) -> Result<Members<'a>, RequestError> {
-    strict(path, Members::parse(value.get()).map_err(|_| invalid(path, "an object"))?, known)
-}
-
-pub(super) fn flag(members: &Members<'_>, name: &'static str) -> Result<Option<bool>, RequestError> {
-    match members.present(name).map(RawValue::get) {
-        None => Ok(None),
-        Some("false") => Ok(Some(false)),
-        Some("true") => Ok(Some(true)),
-        Some(_) => Err(invalid(name, "true or false")),
-    }
-}
-
-/// Takes room for so many items more.
-fn take(room: &mut usize, items: usize) -> Result<(), RequestError> {
-    *room = room.checked_sub(items).ok_or_else(|| invalid("input", "at most 65536 items and parts"))?;
-    Ok(())
-}
-
-fn input<'a>(members: &Members<'a>, room: &mut usize) -> Result<Input<'a>, RequestError> {
+fn input<'a>(members: &Members<'a>, room: &mut Room) -> Result<Input<'a>, RequestError> {
     const MUST: &str = "a string or an array of items";
     let value = members.present("input").ok_or(RequestError::Missing("input"))?;
     if value.get().starts_with('"') {
@@ -290,12 +223,12 @@ fn input<'a>(members: &Members<'a>, room: &mut usize) -> Result<Input<'a>, Reque
     if list.is_empty() {
         return Err(RequestError::Missing("input"));
     }
-    take(room, list.len())?;
+    room.take(list.len())?;
     let items = list.into_iter().enumerate().map(|(at, raw)| item(&format!("input[{at}]"), raw, room));
     items.collect::<Result<_, _>>().map(Input::Items)
 }
 
-fn item<'a>(path: &str, raw: &'a RawValue, room: &mut usize) -> Result<Item<'a>, RequestError> {
+fn item<'a>(path: &str, raw: &'a RawValue, room: &mut Room) -> Result<Item<'a>, RequestError> {
     let members = object(path, raw, &KNOWN_IN_ITEMS)?;
     let kind_field = || format!("{path}.type");
     let role = members.present("role").and_then(text_of);
@@ -324,46 +257,30 @@ fn item<'a>(path: &str, raw: &'a RawValue, room: &mut usize) -> Result<Item<'a>,
         _ => return Err(invalid(format!("{path}.role"), "user, assistant, system or developer")),
     };
     let raw_said = members.present(field);
-    let said = said(&format!("{path}.{field}"), raw_said, room)?;
+    let said = Said::read(&format!("{path}.{field}"), raw_said, CONTENT, room, part)?;
     if kind == Kind::Message && raw_said.is_none() {
         return Err(invalid(format!("{path}.content"), CONTENT));
     }
     Ok(Item { kind, name, role, said, raw_said, members })
 }
 
-fn said<'a>(path: &str, value: Option<&'a RawValue>, room: &mut usize) -> Result<Said<'a>, RequestError> {
-    let Some(value) = value else { return Ok(Said::Nothing) };
-    if value.get().starts_with('"') {
-        return text_at(value, || path.to_owned(), CONTENT).map(Said::Text);
-    }
-    let list = elements(value.get()).map_err(|_| invalid(path, CONTENT))?;
-    take(room, list.len())?;
-    let parts = list.into_iter().enumerate().map(|(at, raw)| part(&format!("{path}[{at}]"), raw));
-    parts.collect::<Result<_, _>>().map(Said::Parts)
-}
-
-fn part<'a>(path: &str, raw: &'a RawValue) -> Result<Part<'a>, RequestError> {
+fn part<'a>(path: &str, raw: &'a RawValue, _: &mut Room) -> Result<Piece<'a>, RequestError> {
     let members = object(path, raw, &KNOWN_IN_ITEMS)?;
-    let kind = match members.present("type") {
-        Some(kind) => text_at(kind, || format!("{path}.type"), KIND)?,
-        None => return Err(invalid(format!("{path}.type"), KIND)),
+    let kind = Piece::text_of(path, &members, "type", KIND)?;
+    let text = match &*kind {
+        "input_text" | "output_text" | "summary_text" | "reasoning_text" => Some("text"),
+        "refusal" => Some("refusal"),
+        _ => None,
     };
-    let field = match &*kind {
-        "input_text" | "output_text" | "summary_text" | "reasoning_text" => "text",
-        "refusal" => "refusal",
-        _ => return Ok(Part { kind, text: None, members }),
-    };
-    let full = || format!("{path}.{field}");
-    let text = members.present(field).ok_or_else(|| invalid(full(), "a string"))?;
-    let text = Some(text_at(text, full, "a string")?);
-    Ok(Part { kind, text, members })
+    let text = text.map(|name| Piece::text_of(path, &members, name, "a string")).transpose()?;
+    Ok(Piece { kind, text, inner: Said::Nothing, members })
 }
 
 /// Tools that the client runs itself; the provider's own need what is not here, and have prices of their own.
-fn tools<'a>(members: &Members<'a>, room: &mut usize) -> Result<Vec<Members<'a>>, RequestError> {
+fn tools<'a>(members: &Members<'a>, room: &mut Room) -> Result<Vec<Members<'a>>, RequestError> {
     let Some(value) = members.present("tools") else { return Ok(Vec::new()) };
     let list = elements(value.get()).map_err(|_| invalid("tools", "an array"))?;
-    take(room, list.len())?;
+    room.take(list.len())?;
     let read = |(at, raw): (usize, &'a RawValue)| {
         let path = format!("tools[{at}]");
         let tool = object(&path, raw, &KNOWN_IN_TOOLS)?;

@@ -1,4 +1,5 @@
 use super::*;
+use crate::dialect::said::MAX_ITEMS;
 
 fn parse(body: &str) -> ResponsesRequest<'_> {
     ResponsesRequest::parse(body.as_bytes()).unwrap()

@@ -2,10 +2,9 @@
 
 use std::borrow::Cow;
 
-use super::conversation::required;
-use super::request::{invalid, object};
+use crate::dialect::fields::{invalid, object, required};
 use crate::dialect::openai::RequestError;
-use crate::hub::{Conversation, Tool, ToolChoice, drop_path};
+use crate::hub::{Conversation, Tool, ToolChoice, list_rest};
 use crate::json::{Members, elements, text_of};
 
 const OF_TOOLS: [&str; 5] = ["type", "name", "description", "parameters", "strict"];
@@ -26,11 +25,7 @@ pub(super) fn read<'s>(
         if parameters.is_some_and(|schema| !schema.get().starts_with('{')) {
             return Err(invalid(format!("{path}.parameters"), "an object"));
         }
-        for (name, value) in tool.iter() {
-            if !OF_TOOLS.contains(&name) && !matches!(value.get(), "null" | "false") {
-                drop_path(&mut into.dropped, format!("{path}.{name}"));
-            }
-        }
+        list_rest(&path, tool, &OF_TOOLS, &mut into.dropped);
         into.tools.push(Tool {
             name: required(&path, tool, "name")?,
             description: tool.present("description").and_then(text_of),
@@ -55,7 +50,9 @@ fn choice<'s>(request: &Members<'s>, into: &mut Conversation<'s>) -> Result<(), 
         into.tool_choice = Some(mode(text_of(value))?);
         return Ok(());
     }
-    let members = object("tool_choice", value, &["type", "name", "mode", "tools"])?;
+    const OF_CHOICES: [&str; 4] = ["type", "name", "mode", "tools"];
+    let members = object("tool_choice", value, &OF_CHOICES)?;
+    list_rest("tool_choice", &members, &OF_CHOICES, &mut into.dropped);
     match members.present("type").and_then(text_of).as_deref() {
         Some("function") => {
             into.tool_choice = Some(ToolChoice::Named(required("tool_choice", &members, "name")?));
