@@ -9,7 +9,9 @@ use crate::stats::{Samples, interleaved, median};
 use crate::streams::{Listeners, Played};
 use crate::traffic::{PACE_MS, paced};
 
-const CLIENTS: usize = 16;
+/// Streams at once, with what they are called: one, whose first event is what a single user waits for, and so many that
+/// their events meet on the way.
+const AT_ONCE: [(usize, &str); 2] = [(1, "one stream"), (16, "16 streams")];
 /// Short streams, since each has only one first event.
 const EVENTS: usize = 10;
 
@@ -32,7 +34,15 @@ impl Rounds {
 
 pub(super) async fn run(course: &Course) -> anyhow::Result<Vec<Figure>> {
     course.upstream.answer(paced(EVENTS)).await?;
-    let listeners = course.legs.iter().map(|leg| Listeners::new(leg, CLIENTS, EVENTS, course.keeps_bytes));
+    let mut figures = Vec::new();
+    for (streams, called) in AT_ONCE {
+        figures.extend(at_once(course, streams, called).await?);
+    }
+    Ok(figures)
+}
+
+async fn at_once(course: &Course, streams: usize, called: &str) -> anyhow::Result<Vec<Figure>> {
+    let listeners = course.legs.iter().map(|leg| Listeners::new(leg, streams, EVENTS, course.keeps_bytes));
     let mut listeners: Vec<Listeners> = listeners.collect();
     let mut rounds = vec![Rounds::default(); listeners.len()];
     let spread = Duration::from_millis(PACE_MS);
@@ -53,7 +63,7 @@ pub(super) async fn run(course: &Course) -> anyhow::Result<Vec<Figure>> {
         let name = listeners.name();
         let figure = |what: &str, with: &[f64], without: &[f64]| {
             let added: Vec<f64> = with.iter().zip(without).map(|(with, without)| with - without).collect();
-            Figure::new(format!("added {what} p99, {name}"), Unit::Micros, median(&added))
+            Figure::new(format!("added {what} p99, {name}, {called}"), Unit::Micros, median(&added))
                 .with("direct", Unit::Micros, median(without))
                 .with("through", Unit::Micros, median(with))
         };

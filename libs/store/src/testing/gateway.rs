@@ -1,12 +1,12 @@
 //! Routes, connections and keys for tests of what calls them, and the log rows those calls leave.
 
 use domain::{ApiKey, ApiKeyId, ConnectionId, KeyKind, ProjectId, RouteId, UserId};
-use sqlx::{AssertSqlSafe, PgPool, Row};
+use sqlx::{AssertSqlSafe, PgPool};
 
 use super::TestDatabase;
 
 /// What the log says of one call.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, sqlx::FromRow)]
 pub struct LoggedCall {
     /// The call.
     pub request_id: String,
@@ -162,9 +162,7 @@ impl TestDatabase {
     /// # Errors
     /// When a value is not allowed.
     pub async fn change_project(&self, project: ProjectId, set: &str) -> anyhow::Result<()> {
-        let sql = format!("UPDATE projects SET {set} WHERE id = {project}");
-        self.with_pool(async |pool| sqlx::raw_sql(AssertSqlSafe(sql)).execute(&pool).await).await?;
-        self.announce("project", project.0).await
+        self.change("projects", "project", project.0, set).await
     }
 
     /// Changes a key, likewise.
@@ -172,9 +170,7 @@ impl TestDatabase {
     /// # Errors
     /// When a value is not allowed.
     pub async fn change_key(&self, key: ApiKeyId, set: &str) -> anyhow::Result<()> {
-        let sql = format!("UPDATE api_keys SET {set} WHERE id = {key}");
-        self.with_pool(async |pool| sqlx::raw_sql(AssertSqlSafe(sql)).execute(&pool).await).await?;
-        self.announce("api_key", key.0).await
+        self.change("api_keys", "api_key", key.0, set).await
     }
 
     /// Gives a key another secret, likewise. The one it had works for so many milliseconds more by the database's clock.
@@ -239,9 +235,7 @@ impl TestDatabase {
     /// # Errors
     /// When a value is not allowed.
     pub async fn change_route(&self, route: RouteId, set: &str) -> anyhow::Result<()> {
-        let sql = format!("UPDATE routes SET {set} WHERE id = {route}");
-        self.with_pool(async |pool| sqlx::raw_sql(AssertSqlSafe(sql)).execute(&pool).await).await?;
-        self.announce("route", route.0).await
+        self.change("routes", "route", route.0, set).await
     }
 
     /// Changes a connection, likewise.
@@ -249,9 +243,7 @@ impl TestDatabase {
     /// # Errors
     /// When a value is not allowed.
     pub async fn change_connection(&self, connection: ConnectionId, set: &str) -> anyhow::Result<()> {
-        let sql = format!("UPDATE model_connections SET {set} WHERE id = {connection}");
-        self.with_pool(async |pool| sqlx::raw_sql(AssertSqlSafe(sql)).execute(&pool).await).await?;
-        self.announce("connection", connection.0).await
+        self.change("model_connections", "connection", connection.0, set).await
     }
 
     /// Changes a person, likewise.
@@ -259,9 +251,7 @@ impl TestDatabase {
     /// # Errors
     /// When a value is not allowed.
     pub async fn change_user(&self, user: UserId, set: &str) -> anyhow::Result<()> {
-        let sql = format!("UPDATE users SET {set} WHERE id = {user}");
-        self.with_pool(async |pool| sqlx::raw_sql(AssertSqlSafe(sql)).execute(&pool).await).await?;
-        self.announce("user", user.0).await
+        self.change("users", "user", user.0, set).await
     }
 
     /// Sets a price, in nano-USD per million tokens.
@@ -290,6 +280,12 @@ impl TestDatabase {
         })
         .await?;
         self.announce("price", 0).await
+    }
+
+    async fn change(&self, table: &str, kind: &str, id: i64, set: &str) -> anyhow::Result<()> {
+        let sql = format!("UPDATE {table} SET {set} WHERE id = {id}");
+        self.with_pool(async |pool| sqlx::raw_sql(AssertSqlSafe(sql)).execute(&pool).await).await?;
+        self.announce(kind, id).await
     }
 
     async fn announce(&self, kind: &str, id: i64) -> anyhow::Result<()> {
@@ -357,7 +353,7 @@ impl TestDatabase {
     /// When the server cannot be reached.
     pub async fn logged_calls(&self, project: ProjectId) -> anyhow::Result<Vec<LoggedCall>> {
         self.with_pool(async |pool| {
-            let rows = sqlx::query(
+            sqlx::query_as(
                 "SELECT request_id::text, operation, route, model, status, error_code, state, streamed, prompt_tokens,
                         completion_tokens, charged_requests, charged_tokens, charged_cost, attempts, rag_hits, tags,
                         connection_id
@@ -365,30 +361,7 @@ impl TestDatabase {
             )
             .bind(project.0)
             .fetch_all(&pool)
-            .await?;
-            rows.iter()
-                .map(|row| {
-                    Ok(LoggedCall {
-                        request_id: row.try_get(0)?,
-                        operation: row.try_get(1)?,
-                        route: row.try_get(2)?,
-                        model: row.try_get(3)?,
-                        status: row.try_get(4)?,
-                        error_code: row.try_get(5)?,
-                        state: row.try_get(6)?,
-                        streamed: row.try_get(7)?,
-                        prompt_tokens: row.try_get(8)?,
-                        completion_tokens: row.try_get(9)?,
-                        charged_requests: row.try_get(10)?,
-                        charged_tokens: row.try_get(11)?,
-                        charged_cost: row.try_get(12)?,
-                        attempts: row.try_get(13)?,
-                        rag_hits: row.try_get(14)?,
-                        tags: row.try_get(15)?,
-                        connection_id: row.try_get(16)?,
-                    })
-                })
-                .collect()
+            .await
         })
         .await
     }

@@ -46,6 +46,11 @@ struct Transcript {
 }
 
 impl Transcript {
+    /// These events as a provider sends them that is asked for usage by us alone.
+    fn of(events: Vec<Event>) -> Self {
+        Self { model: "real-chat", asks_for_usage: false, line_end: LineEnd::Lf, split_bytes: None, events }
+    }
+
     fn ended(&self, text: &str) -> String {
         let end = match self.line_end {
             LineEnd::Lf => "\n",
@@ -205,37 +210,21 @@ const DONE: Event = plain("data: [DONE]\n\n", "");
 #[tokio::test]
 async fn usage_in_the_last_chunk_that_only_we_asked_for() -> anyhow::Result<()> {
     let events = vec![ROLE, MOON, RISES, STOP, reporting(USAGE, "", "", (7, 9)), BYE, DONE];
-    hang_up_everywhere(Transcript {
-        model: "real-chat",
-        asks_for_usage: false,
-        line_end: LineEnd::Lf,
-        split_bytes: None,
-        events,
-    })
-    .await
+    hang_up_everywhere(Transcript::of(events)).await
 }
 
 #[tokio::test]
 async fn usage_that_the_client_asked_for_in_lines_that_end_with_crlf() -> anyhow::Result<()> {
     let events = vec![ROLE, MOON, STOP, reporting(USAGE, USAGE, "", (7, 9)), DONE];
-    hang_up_everywhere(Transcript {
-        model: "real-chat",
-        asks_for_usage: true,
-        line_end: LineEnd::CrLf,
-        split_bytes: None,
-        events,
-    })
-    .await
+    hang_up_everywhere(Transcript { asks_for_usage: true, line_end: LineEnd::CrLf, ..Transcript::of(events) }).await
 }
 
 #[tokio::test]
 async fn no_usage_at_all_from_a_network_that_cuts_characters_in_two() -> anyhow::Result<()> {
     hang_up_everywhere(Transcript {
-        model: "real-chat",
-        asks_for_usage: false,
         line_end: LineEnd::Cr,
         split_bytes: Some(3),
-        events: vec![ROLE, MOON, BYE, RISES, STOP, DONE],
+        ..Transcript::of(vec![ROLE, MOON, BYE, RISES, STOP, DONE])
     })
     .await
 }
@@ -255,14 +244,7 @@ async fn tool_calls_of_a_model_whose_vocabulary_is_known() -> anyhow::Result<()>
         STOP,
         DONE,
     ];
-    hang_up_everywhere(Transcript {
-        model: "gpt-4o",
-        asks_for_usage: false,
-        line_end: LineEnd::Lf,
-        split_bytes: None,
-        events,
-    })
-    .await
+    hang_up_everywhere(Transcript { model: "gpt-4o", ..Transcript::of(events) }).await
 }
 
 #[tokio::test]
@@ -289,14 +271,7 @@ async fn running_usage_beside_content_of_which_the_last_counts() -> anyhow::Resu
         ),
         DONE,
     ];
-    hang_up_everywhere(Transcript {
-        model: "real-chat",
-        asks_for_usage: false,
-        line_end: LineEnd::Lf,
-        split_bytes: None,
-        events,
-    })
-    .await
+    hang_up_everywhere(Transcript::of(events)).await
 }
 
 #[tokio::test]
