@@ -84,24 +84,32 @@ fn shown(dialect: RerankDialect, body: &str, form: &RerankForm) -> Value {
     serde_json::from_slice(&answer(&reranked, form)).unwrap()
 }
 
+/// Requests and answers as each provider's reference shows them, and what a client of ours has of them.
 #[test]
-fn both_answers_look_the_same_to_clients() {
-    let cohere = r#"{"id":"07734bd2","results":[{"index":2,"relevance_score":0.9990564},{"index":0,"relevance_score":0.1}],
-        "meta":{"api_version":{"version":"2","is_experimental":false},"billed_units":{"search_units":1}}}"#;
-    let expected = json!({
-        "id": "07734bd2",
-        "results": [{ "index": 2, "relevance_score": 0.9990564 }, { "index": 0, "relevance_score": 0.1 }],
-        "meta": { "api_version": { "version": "2" }, "billed_units": { "search_units": 1 } },
-    });
-    assert_eq!(shown(RerankDialect::Cohere, cohere, &form(&["a", "b", "c"], None, false)), expected);
-    let voyage = r#"{"object":"list","data":[{"relevance_score":0.4375,"index":0},{"relevance_score":0.421875,"index":1}],
-        "model":"rerank-2","usage":{"total_tokens":26}}"#;
-    let expected = json!({
-        "id": "ours",
-        "results": [{ "index": 0, "relevance_score": 0.4375, "document": { "text": "a" } }],
-        "meta": { "api_version": { "version": "2" }, "billed_units": { "input_tokens": 26 } },
-    });
-    assert_eq!(shown(RerankDialect::Voyage, voyage, &form(&["a", "b"], Some(1), true)), expected);
+fn a_client_is_told_the_same_by_every_provider() {
+    let asked = include_str!("dialect/cohere/golden/request.json");
+    let json = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+    for (provider, dropped, request, body, told) in [
+        (
+            ProviderType::CohereRerank,
+            &[][..],
+            include_str!("dialect/cohere/golden/sent.json"),
+            include_str!("dialect/cohere/golden/answer.json"),
+            include_str!("dialect/cohere/golden/told.json"),
+        ),
+        (
+            ProviderType::VoyageRerank,
+            &["max_tokens_per_doc", "priority"],
+            include_str!("dialect/voyage/golden/sent.json"),
+            include_str!("dialect/voyage/golden/answer.json"),
+            include_str!("dialect/voyage/golden/told.json"),
+        ),
+    ] {
+        let expected = dropped.iter().map(|path| (*path).to_owned()).collect::<Vec<_>>();
+        assert_eq!(sent(provider, asked), (json(request), expected));
+        let form = form(&["At nine.", "At the quay.\n"], Some(1), true);
+        assert_eq!(shown(RerankDialect::of(provider).unwrap(), body, &form), json(told));
+    }
 }
 
 #[test]

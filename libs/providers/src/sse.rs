@@ -236,6 +236,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::dialect::golden::cut;
 
     /// Every piece, and the data of every event.
     fn scan(chunks: &[&[u8]]) -> (Vec<u8>, Vec<Vec<u8>>) {
@@ -308,15 +309,6 @@ mod tests {
         assert_eq!(event.edited(splices), b"data: {\"a\":1\r\ndata:\r\ndata: }\r\n\r\n");
     }
 
-    fn cut(bytes: &[u8], mut places: Vec<usize>) -> Vec<&[u8]> {
-        for place in &mut places {
-            *place %= bytes.len() + 1;
-        }
-        places.extend([0, bytes.len()]);
-        places.sort_unstable();
-        places.windows(2).map(|pair| &bytes[pair[0]..pair[1]]).collect()
-    }
-
     proptest! {
         #[test]
         fn any_chunking_gives_the_same_bytes_and_events(
@@ -325,7 +317,7 @@ mod tests {
         ) {
             let whole = scan(&[text.as_bytes()]);
             prop_assert_eq!(&whole.0, text.as_bytes());
-            prop_assert_eq!(scan(&cut(text.as_bytes(), places)), whole);
+            prop_assert_eq!(scan(&cut(text.as_bytes(), &places)), whole);
         }
     }
 }

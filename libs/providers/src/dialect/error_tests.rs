@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use url::Url;
 
+use super::golden::rules;
 use super::*;
 use crate::error::Charge;
 
@@ -36,11 +37,6 @@ fn connection(provider: ProviderType) -> Connection {
         credential: Some(Secret::new(CREDENTIAL)),
         model: "m".to_owned(),
     }
-}
-
-fn rules() -> SpliceRules {
-    let public_model = "asked".to_owned();
-    SpliceRules { public_model, strip_usage: false, functions: false, bound: None, member: None, echo: None }
 }
 
 /// All that anybody learns of an error.

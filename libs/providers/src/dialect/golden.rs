@@ -4,9 +4,9 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-use super::openai::{ContextPlacement, Outgoing};
+use super::openai::{ContextPlacement, Outgoing, SpliceRules};
 use crate::error::UpstreamError;
-use crate::hub::{Block, Conversation, Event, Part, Reader, Role, Whole};
+use crate::hub::{Block, Conversation, Event, ImageSource, Part, Reader, Role, Setting, SettingKind, Tool, Whole};
 use crate::sse::{self, Piece, Scanner};
 use crate::usage::Usage;
 
@@ -79,4 +79,57 @@ pub(crate) fn asks<'a>(blocks: impl IntoIterator<Item = Block<'a>>) -> Conversat
     let mut conversation = Conversation::default();
     conversation.say(Role::User, blocks);
     conversation
+}
+
+pub(crate) fn called<'a>(id: &'a str, name: &'a str, arguments: &'a str) -> Block<'a> {
+    Block::ToolCall { id: id.into(), name: name.into(), arguments: arguments.into(), signature: None }
+}
+
+pub(crate) fn result<'a>(call_id: &'a str, content: Vec<Block<'a>>, is_error: bool) -> Block<'a> {
+    Block::ToolResult { call_id: call_id.into(), name: None, content, is_error, cache: None }
+}
+
+pub(crate) fn inline<'a>(media_type: &'a str, data: &'a str) -> ImageSource<'a> {
+    ImageSource::Base64 { media_type: media_type.into(), data: data.into() }
+}
+
+pub(crate) fn picture<'a>(source: ImageSource<'a>, detail: Option<&'a str>) -> Block<'a> {
+    Block::Image { source, detail: detail.map(Into::into), cache: None }
+}
+
+pub(crate) fn document<'a>(media_type: &'a str, data: &'a str, name: Option<&'a str>) -> Block<'a> {
+    Block::Document { media_type: media_type.into(), data: data.into(), name: name.map(Into::into), cache: None }
+}
+
+pub(crate) fn tool<'a>(name: &'a str, parameters: Option<&'a str>) -> Tool<'a> {
+    Tool { name: name.into(), description: None, parameters: parameters.map(raw), strict: None, cache: None }
+}
+
+pub(crate) fn set<'a>(kind: SettingKind, name: &'static str, json: &'a str) -> Setting<'a> {
+    Setting { kind, name, value: raw(json) }
+}
+
+/// One of each.
+pub(crate) fn every_setting() -> Vec<Setting<'static>> {
+    vec![
+        set(SettingKind::Temperature, "temperature", "1.7"),
+        set(SettingKind::TopP, "top_p", "0.9"),
+        set(SettingKind::TopK, "top_k", "40"),
+        set(SettingKind::Seed, "seed", "7"),
+        set(SettingKind::FrequencyPenalty, "frequency_penalty", "-0.5"),
+        set(SettingKind::PresencePenalty, "presence_penalty", "1"),
+    ]
+}
+
+/// An answer that nothing is done to but that its model is called `asked`.
+pub(crate) fn rules() -> SpliceRules {
+    SpliceRules::of(&PLAIN, false)
+}
+
+/// Bytes in pieces, cut at places that may be any numbers.
+pub(crate) fn cut<'a>(bytes: &'a [u8], places: &[usize]) -> Vec<&'a [u8]> {
+    let mut places: Vec<usize> = places.iter().map(|place| place % (bytes.len() + 1)).collect();
+    places.extend([0, bytes.len()]);
+    places.sort_unstable();
+    places.windows(2).map(|pair| &bytes[pair[0]..pair[1]]).collect()
 }

@@ -8,7 +8,7 @@ mod error_tests;
 pub(crate) mod fields;
 pub(crate) mod gemini;
 #[cfg(test)]
-mod golden;
+pub(crate) mod golden;
 pub(crate) mod ollama;
 pub(crate) mod openai;
 pub(crate) mod responses;

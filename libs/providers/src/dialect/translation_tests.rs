@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use tokens::Family;
 
-use super::golden::read_events;
+use super::golden::{cut, read_events};
 use super::*;
 use crate::Inbound;
 use crate::hub::Part;
@@ -46,7 +46,7 @@ const OLLAMA: [&str; 3] = [
 
 fn rules(bound: Option<OutputBound>) -> SpliceRules {
     let member = Some(("ragmux", "{\"sources\":[]}".to_owned()));
-    SpliceRules { public_model: "asked".to_owned(), strip_usage: false, functions: false, bound, member, echo: None }
+    SpliceRules { bound, member, ..golden::rules() }
 }
 
 fn through(upstream: UpstreamDialect, client: ClientDialect, rules: SpliceRules, pieces: &[&[u8]]) -> String {
@@ -235,10 +235,7 @@ proptest! {
             (UpstreamDialect::Ollama, ClientDialect::Messages, OLLAMA[which % 3]),
         ] {
             let bytes = text.as_bytes();
-            let mut places: Vec<usize> = places.iter().map(|place| place % (bytes.len() + 1)).collect();
-            places.extend([0, bytes.len()]);
-            places.sort_unstable();
-            let pieces: Vec<&[u8]> = places.windows(2).map(|pair| &bytes[pair[0]..pair[1]]).collect();
+            let pieces = cut(bytes, &places);
             // `created` is read from the clock when the stream begins.
             // Ids are made up where the provider gives none.
             let undated = |text: String| -> Vec<String> {

@@ -53,6 +53,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::dialect::golden::cut;
 
     fn lines(pieces: &[&[u8]]) -> Vec<Vec<u8>> {
         let (mut lines, mut found) = (Lines::default(), Vec::new());
@@ -75,10 +76,7 @@ mod tests {
         #[test]
         fn any_chunking_gives_the_same_lines(text in "[a\n\ré]{0,60}", places in proptest::collection::vec(any::<usize>(), 0..8)) {
             let bytes = text.as_bytes();
-            let mut places: Vec<usize> = places.into_iter().map(|place| place % (bytes.len() + 1)).collect();
-            places.extend([0, bytes.len()]);
-            places.sort_unstable();
-            let pieces: Vec<&[u8]> = places.windows(2).map(|pair| &bytes[pair[0]..pair[1]]).collect();
+            let pieces = cut(bytes, &places);
             prop_assert_eq!(lines(&pieces), lines(&[bytes]));
         }
     }

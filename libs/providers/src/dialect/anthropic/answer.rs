@@ -50,22 +50,12 @@ mod tests {
     use tokens::Family;
 
     use super::*;
+    use crate::dialect::golden;
     use crate::dialect::openai::OutputBound;
 
     fn rules(tokens: Option<u64>) -> SpliceRules {
-        SpliceRules {
-            public_model: "asked".to_owned(),
-            strip_usage: false,
-            functions: false,
-            bound: tokens.map(|tokens| OutputBound {
-                field: "max_tokens",
-                tokens,
-                family: Family::O200k,
-                prompt_tokens: 0,
-            }),
-            member: None,
-            echo: None,
-        }
+        let bound = |tokens| OutputBound { field: "max_tokens", tokens, family: Family::O200k, prompt_tokens: 0 };
+        SpliceRules { bound: tokens.map(bound), ..golden::rules() }
     }
 
     #[test]

@@ -1,17 +1,17 @@
 //! Requests and answers as the API's reference shows them.
 
-use std::borrow::Cow;
-
 use bytes::Bytes;
 use serde_json::Value;
 
 use super::*;
-use crate::dialect::golden::{PLAIN, asks, call, raw, read_events, says, text, used};
+use crate::dialect::golden::{
+    PLAIN, asks, call, called, document, inline, picture, raw, read_events, result, says, set, text, tool, used,
+};
 use crate::dialect::openai::{Outgoing, OutputBound, RequestError};
 use crate::error::UpstreamError;
 use crate::hub::{
-    Block, Conversation, Effort, Finish, Format, ImageSource, Part, Reader, Reasoning, Role, Setting, SettingKind,
-    Tool, ToolChoice, Whole,
+    Block, Conversation, Effort, Finish, Format, ImageSource, Part, Reader, Reasoning, Role, SettingKind, Tool,
+    ToolChoice, Whole,
 };
 use crate::usage::Usage;
 
@@ -179,7 +179,6 @@ fn sends(conversation: &Conversation<'_>, golden: &str, dropped: &[&str]) {
 #[test]
 fn a_question_and_every_setting() {
     sends(&asks([says("Light the lamp.")]), include_str!("golden/plain.request.json"), &[]);
-    let set = |kind, name, json| Setting { kind, name, value: raw(json) };
     let conversation = Conversation {
         system: vec![says("Be brief."), says(" "), says("Be kind.")],
         output_limit: Some(300),
@@ -203,26 +202,6 @@ fn a_question_and_every_setting() {
 #[test]
 fn tools_calls_and_results() {
     let cached = || Some(raw(r#"{"type":"ephemeral"}"#));
-    let called = |id: &'static str, name: &'static str, arguments: &'static str| Block::ToolCall {
-        id: id.into(),
-        name: name.into(),
-        arguments: arguments.into(),
-        signature: None,
-    };
-    let result = |call_id: &'static str, content, is_error| Block::ToolResult {
-        call_id: call_id.into(),
-        name: None,
-        content,
-        is_error,
-        cache: None,
-    };
-    let tool = |name: &'static str, parameters: Option<&'static str>| Tool {
-        name: name.into(),
-        description: None,
-        parameters: parameters.map(raw),
-        strict: None,
-        cache: None,
-    };
     let mut conversation = asks([Block::Text { text: "Tide?".into(), cache: cached() }]);
     conversation.say(
         Role::Assistant,
@@ -235,11 +214,7 @@ fn tools_calls_and_results() {
             called("call_3", "clock", "[not json"),
         ],
     );
-    let picture = Block::Image {
-        source: ImageSource::Url("https://pictures.example/clock.png".into()),
-        detail: None,
-        cache: None,
-    };
+    let picture = picture(ImageSource::Url("https://pictures.example/clock.png".into()), None);
     conversation.say(
         Role::User,
         [
@@ -292,11 +267,8 @@ fn an_answer_to_go_on_with_ends_without_white_space() {
 #[test]
 fn ids_of_other_providers_fit() {
     let mut conversation = asks([says("Tide?")]);
-    let (id, name, arguments) = ("functions.tide:0".into(), "tide".into(), "{}".into());
-    conversation.say(Role::Assistant, [Block::ToolCall { id, name, arguments, signature: None }]);
-    let call_id = "functions.tide:0".into();
-    let result = Block::ToolResult { call_id, name: None, content: vec![says("high")], is_error: false, cache: None };
-    conversation.say(Role::User, [result]);
+    conversation.say(Role::Assistant, [called("functions.tide:0", "tide", "{}")]);
+    conversation.say(Role::User, [result("functions.tide:0", vec![says("high")], false)]);
     let (sent, _) = sent_as(&conversation, &OUTGOING);
     assert_eq!(sent["messages"][1]["content"][0]["id"], "functions_2e_tide_3a_0");
     assert_eq!(sent["messages"][2]["content"][0]["tool_use_id"], "functions_2e_tide_3a_0");
@@ -304,16 +276,9 @@ fn ids_of_other_providers_fit() {
 
 #[test]
 fn pictures_and_documents() {
-    let inline = ImageSource::Base64 { media_type: "image/png".into(), data: "iVBORw0KGgo=".into() };
     let far = ImageSource::Url("https://pictures.example/a.jpg".into());
-    let document = |media_type: &'static str, data: &'static str, name: Option<&'static str>| Block::Document {
-        media_type: media_type.into(),
-        data: data.into(),
-        name: name.map(Into::into),
-        cache: None,
-    };
     let conversation = asks([
-        Block::Image { source: inline, detail: Some("high".into()), cache: None },
+        picture(inline("image/png", "iVBORw0KGgo="), Some("high")),
         Block::Image { source: far, detail: Some("low".into()), cache: Some(raw(r#"{"type":"ephemeral"}"#)) },
         document("application/pdf", "JVBERi0xLjc=", Some("log.pdf")),
         document("text/markdown", "aGlnaCBhdCBuaW5l", None),
@@ -355,26 +320,21 @@ fn thinking_where_the_api_allows_it() {
     };
     assert!(refused(|conversation| conversation.output_limit = Some(1024)));
     assert!(refused(|conversation| {
-        let name = Cow::Borrowed("f");
-        conversation.tools.push(Tool { name, description: None, parameters: None, strict: None, cache: None });
+        conversation.tools.push(tool("f", None));
         conversation.tool_choice = Some(ToolChoice::Required);
     }));
     assert!(refused(|conversation| {
-        let (id, name, arguments) = ("a".into(), "f".into(), "{}".into());
-        conversation.say(Role::Assistant, [Block::ToolCall { id, name, arguments, signature: None }]);
-        let result =
-            Block::ToolResult { call_id: "a".into(), name: None, content: Vec::new(), is_error: false, cache: None };
-        conversation.say(Role::User, [result]);
+        conversation.say(Role::Assistant, [called("a", "f", "{}")]);
+        conversation.say(Role::User, [result("a", Vec::new(), false)]);
     }));
 
-    let mut set = asked(effort(Effort::High));
-    let setting = |kind, name, json| Setting { kind, name, value: raw(json) };
-    set.settings = vec![
-        setting(SettingKind::Temperature, "temperature", "0.2"),
-        setting(SettingKind::TopP, "top_p", "0.96"),
-        setting(SettingKind::TopK, "top_k", "4"),
+    let mut steered = asked(effort(Effort::High));
+    steered.settings = vec![
+        set(SettingKind::Temperature, "temperature", "0.2"),
+        set(SettingKind::TopP, "top_p", "0.96"),
+        set(SettingKind::TopK, "top_k", "4"),
     ];
-    let (sent, dropped) = sent_as(&set, &OUTGOING);
+    let (sent, dropped) = sent_as(&steered, &OUTGOING);
     assert_eq!((&sent["top_p"], dropped), (&Value::from(0.96), vec!["temperature".to_owned(), "top_k".to_owned()]));
 }
 

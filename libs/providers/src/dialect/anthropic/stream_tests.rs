@@ -3,6 +3,7 @@ use tokens::Family;
 
 use super::super::reader::MessageReader;
 use super::*;
+use crate::dialect::golden::{self, cut};
 use crate::dialect::openai::OutputBound;
 use crate::error::UpstreamError;
 use crate::tap::{Passed, Tap};
@@ -19,14 +20,7 @@ const GOLDEN: [&str; 6] = [
 ];
 
 fn rules() -> SpliceRules {
-    SpliceRules {
-        public_model: "asked".to_owned(),
-        strip_usage: false,
-        functions: false,
-        bound: None,
-        member: Some(("ragmux", MEMBER.to_owned())),
-        echo: None,
-    }
+    SpliceRules { member: Some(("ragmux", MEMBER.to_owned())), ..golden::rules() }
 }
 
 /// What a client gets of a stream that arrives in these pieces.
@@ -57,10 +51,7 @@ proptest! {
     ) {
         let text = GOLDEN[golden].replace('\n', lines);
         let bytes = text.as_bytes();
-        let mut places: Vec<usize> = places.into_iter().map(|place| place % (bytes.len() + 1)).collect();
-        places.extend([0, bytes.len()]);
-        places.sort_unstable();
-        let pieces: Vec<&[u8]> = places.windows(2).map(|pair| &bytes[pair[0]..pair[1]]).collect();
+        let pieces = cut(bytes, &places);
         let (out, ended, tap) = passed(rules(), &pieces);
         prop_assert!(ended.is_ok() && tap.saw_done() && !tap.is_cut());
         let own = format!("event: ragmux\ndata: {{\"type\":\"ragmux\",\"ragmux\":{MEMBER}}}\n\n");

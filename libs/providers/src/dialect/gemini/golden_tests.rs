@@ -8,12 +8,12 @@ use http::HeaderMap;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::dialect::golden::{asks, raw, read_events, says, text, used};
+use crate::dialect::golden::{asks, every_setting, inline, picture, raw, read_events, result, says, text, tool, used};
 use crate::dialect::openai::{Outgoing, OutputBound, RequestError};
 use crate::error::UpstreamError;
 use crate::hub::{
-    Block, Conversation, Effort, Event, Finish, Format, ImageSource, Part, Reader, Reasoning, Role, Setting,
-    SettingKind, Tool, ToolChoice, Whole,
+    Block, Conversation, Effort, Event, Finish, Format, ImageSource, Part, Reader, Reasoning, Role, Tool, ToolChoice,
+    Whole,
 };
 use crate::images::{FetchedImages, Image};
 use crate::usage::Usage;
@@ -196,19 +196,11 @@ fn sends(conversation: &Conversation<'_>, outgoing: &Outgoing<'_>, golden: &str,
 fn a_question_and_every_setting() {
     let plain = outgoing("gemini-2.5-flash");
     sends(&asks([says("Light the lamp.")]), &plain, include_str!("golden/plain.request.json"), &[]);
-    let set = |kind, name, json| Setting { kind, name, value: raw(json) };
     let mut conversation = Conversation {
         system: vec![says("Be brief."), says(""), says("Be kind.")],
         output_limit: Some(300),
         stop: ["1", "2", "3", "4", "5", "6"].map(Cow::Borrowed).to_vec(),
-        settings: vec![
-            set(SettingKind::Temperature, "temperature", "1.7"),
-            set(SettingKind::TopP, "top_p", "0.9"),
-            set(SettingKind::TopK, "top_k", "40"),
-            set(SettingKind::Seed, "seed", "7"),
-            set(SettingKind::FrequencyPenalty, "frequency_penalty", "-0.5"),
-            set(SettingKind::PresencePenalty, "presence_penalty", "1"),
-        ],
+        settings: every_setting(),
         user: Some("u-17".into()),
         format: Some(Format::Json),
         stream: true,
@@ -226,33 +218,13 @@ fn a_question_and_every_setting() {
     assert!(matches!(body(&nothing, &plain, &mut Vec::new()), Err(RequestError::Invalid { .. })));
 }
 
-fn called(
-    id: &'static str,
-    name: &'static str,
-    arguments: &'static str,
-    signature: Option<&'static str>,
-) -> Block<'static> {
-    Block::ToolCall {
-        id: id.into(),
-        name: name.into(),
-        arguments: arguments.into(),
-        signature: signature.map(Into::into),
-    }
-}
-
-fn result<'a>(call_id: &'a str, content: Vec<Block<'a>>, is_error: bool) -> Block<'a> {
-    Block::ToolResult { call_id: call_id.into(), name: None, content, is_error, cache: None }
+fn called<'a>(id: &'a str, name: &'a str, arguments: &'a str, signature: Option<&'a str>) -> Block<'a> {
+    let signature = signature.map(Into::into);
+    Block::ToolCall { id: id.into(), name: name.into(), arguments: arguments.into(), signature }
 }
 
 #[test]
 fn tools_calls_and_results() {
-    let tool = |name: &'static str, parameters: Option<&'static str>| Tool {
-        name: name.into(),
-        description: None,
-        parameters: parameters.map(raw),
-        strict: None,
-        cache: None,
-    };
     let mut conversation = asks([says("Tide?")]);
     conversation.say(
         Role::Assistant,
@@ -264,11 +236,7 @@ fn tools_calls_and_results() {
             called("call_3", "clock", "[not json", None),
         ],
     );
-    let picture = Block::Image {
-        source: ImageSource::Base64 { media_type: "image/png".into(), data: "iVBORw0KGgo=".into() },
-        detail: None,
-        cache: None,
-    };
+    let picture = picture(inline("image/png", "iVBORw0KGgo="), None);
     conversation.say(
         Role::User,
         [
@@ -341,12 +309,6 @@ fn signatures_go_back_to_where_they_came_from() {
 
 #[test]
 fn pictures_and_documents() {
-    let picture =
-        |source, detail: Option<&'static str>| Block::Image { source, detail: detail.map(Into::into), cache: None };
-    let inline = |media_type: &'static str, data: &'static str| ImageSource::Base64 {
-        media_type: media_type.into(),
-        data: data.into(),
-    };
     let far = |url: &'static str| ImageSource::Url(url.into());
     let conversation = asks([
         picture(inline("image/jpg", "iVBORw0KGgo="), Some("high")),

@@ -4,12 +4,14 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::dialect::golden::{asks, call, raw, says, text, used};
+use crate::dialect::golden::{
+    asks, call, called, document, every_setting, inline, picture, raw, result, says, text, tool, used,
+};
 use crate::dialect::openai::{Outgoing, OutputBound, RequestError};
 use crate::error::UpstreamError;
 use crate::hub::{
-    Block, Conversation, Effort, Event, Finish, Format, ImageSource, Part, Reader, Reasoning, Role, Setting,
-    SettingKind, Tool, ToolChoice, Whole,
+    Block, Conversation, Effort, Event, Finish, Format, ImageSource, Part, Reader, Reasoning, Role, Tool, ToolChoice,
+    Whole,
 };
 use crate::images::{FetchedImages, Image};
 use crate::usage::{Lacks, Usage};
@@ -106,14 +108,6 @@ fn outgoing(model: &str) -> Outgoing<'_> {
     Outgoing { model, public_model: "asked", ..Outgoing::default() }
 }
 
-fn picture(source: ImageSource<'static>, detail: Option<&'static str>) -> Block<'static> {
-    Block::Image { source, detail: detail.map(Into::into), cache: None }
-}
-
-fn inline(media_type: &'static str, data: &'static str) -> ImageSource<'static> {
-    ImageSource::Base64 { media_type: media_type.into(), data: data.into() }
-}
-
 fn sent_as(conversation: &Conversation<'_>, outgoing: &Outgoing<'_>) -> (Value, Vec<String>) {
     let mut dropped = Vec::new();
     let body = body(conversation, outgoing, &mut dropped).unwrap();
@@ -128,19 +122,11 @@ fn golden(text: &str) -> Value {
 fn a_question_and_every_setting() {
     let plain = sent_as(&asks([says("Light the lamp.")]), &outgoing("lamp:8b"));
     assert_eq!(plain, (golden(include_str!("golden/plain.request.json")), vec![]));
-    let set = |kind, name, json| Setting { kind, name, value: raw(json) };
     let mut conversation = Conversation {
         system: vec![says("Be brief."), says(""), says("Be kind.")],
         output_limit: Some(300),
         stop: vec!["three".into(), "".into()],
-        settings: vec![
-            set(SettingKind::Temperature, "temperature", "1.7"),
-            set(SettingKind::TopP, "top_p", "0.9"),
-            set(SettingKind::TopK, "top_k", "40"),
-            set(SettingKind::Seed, "seed", "7"),
-            set(SettingKind::FrequencyPenalty, "frequency_penalty", "-0.5"),
-            set(SettingKind::PresencePenalty, "presence_penalty", "1"),
-        ],
+        settings: every_setting(),
         user: Some("u-17".into()),
         reasoning: Some(Reasoning { name: "reasoning_effort", effort: Some(Effort::Low), budget: None }),
         format: Some(Format::Schema {
@@ -154,12 +140,7 @@ fn a_question_and_every_setting() {
             says("Light the lamp."),
             picture(inline("image/jpg", "iVBORw0KGgo="), Some("high")),
             picture(ImageSource::Url("https://pictures.example/a".into()), None),
-            Block::Document {
-                media_type: "text/markdown".into(),
-                data: "aGlnaCBhdCBuaW5l".into(),
-                name: None,
-                cache: None,
-            },
+            document("text/markdown", "aGlnaCBhdCBuaW5l", None),
         ])
     };
     let webp = Image { media_type: "image/webp".to_owned(), data: Bytes::from_static(b"light") };
@@ -193,27 +174,14 @@ fn a_question_and_every_setting() {
 
 #[test]
 fn tools_calls_and_results() {
-    let call = |id: &'static str, name: &'static str, arguments: &'static str| Block::ToolCall {
-        id: id.into(),
-        name: name.into(),
-        arguments: arguments.into(),
-        signature: None,
-    };
-    let result = |call_id: &'static str, content, is_error| Block::ToolResult {
-        call_id: call_id.into(),
-        name: None,
-        content,
-        is_error,
-        cache: None,
-    };
     let mut conversation = asks([says("Tide?")]);
     conversation.say(
         Role::Assistant,
         [
             Block::Reasoning { text: "A table.".into(), signature: Some("c2ln".into()) },
-            call("call_1", "tide_table", r#"{"harbour": "Saint-Malo"}"#),
-            call("call_2", "clock", ""),
-            call("call_3", "clock", "[not json"),
+            called("call_1", "tide_table", r#"{"harbour": "Saint-Malo"}"#),
+            called("call_2", "clock", ""),
+            called("call_3", "clock", "[not json"),
         ],
     );
     conversation.say(
@@ -228,20 +196,10 @@ fn tools_calls_and_results() {
             ),
         ],
     );
-    let tool = |name: &'static str, description: Option<&'static str>, parameters: Option<&'static str>| Tool {
-        name: name.into(),
-        description: description.map(Into::into),
-        parameters: parameters.map(raw),
-        strict: None,
-        cache: None,
-    };
+    let schema = r#"{"type":"object","properties":{"harbour":{"type":"string"}}}"#;
     conversation.tools = vec![
-        tool(
-            "tide_table",
-            Some("When the tide is high."),
-            Some(r#"{"type":"object","properties":{"harbour":{"type":"string"}}}"#),
-        ),
-        tool("clock", None, None),
+        Tool { description: Some("When the tide is high.".into()), ..tool("tide_table", Some(schema)) },
+        tool("clock", None),
     ];
     let plain = outgoing("lamp:8b");
     let sent = sent_as(&conversation, &plain);
@@ -257,18 +215,12 @@ fn tools_calls_and_results() {
 
 #[test]
 fn what_cannot_be_passed_on_is_refused() {
-    let document = |media_type: &'static str, data: &'static str| Block::Document {
-        media_type: media_type.into(),
-        data: data.into(),
-        name: None,
-        cache: None,
-    };
     for block in [
         picture(inline("image/heic", "AAAA"), None),
         picture(inline("image/png", "AAA"), None),
         picture(ImageSource::Url("https://pictures.example/b".into()), None),
-        document("application/pdf", "JVBERi0xLjc="),
-        document("text/plain", "/w=="),
+        document("application/pdf", "JVBERi0xLjc=", None),
+        document("text/plain", "/w==", None),
     ] {
         let refused = body(&asks([block.clone()]), &outgoing("lamp"), &mut Vec::new());
         assert!(matches!(refused, Err(RequestError::Invalid { .. })), "{block:?}");

@@ -168,20 +168,10 @@ pub(crate) fn splice_model(splices: &mut Splices, text: &str, members: &Members<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dialect::golden::rules;
 
     fn bytes(text: &str) -> Bytes {
         Bytes::copy_from_slice(text.as_bytes())
-    }
-
-    fn asked() -> SpliceRules {
-        SpliceRules {
-            public_model: "asked".to_owned(),
-            strip_usage: false,
-            bound: None,
-            functions: false,
-            member: None,
-            echo: None,
-        }
     }
 
     #[test]
@@ -189,7 +179,7 @@ mod tests {
         let body = bytes(
             r#"{ "id":"x","model" : "real-2024", "choices":[{"index":0,"message":{"role":"assistant","content":"model","tool_calls":[{"function":{"name":"f","arguments":"{\"a\":1}"}}]},"finish_reason":"stop","model":"inner"}],"usage":{"prompt_tokens":3,"completion_tokens":2},"new":1.0 }"#,
         );
-        let answer = read_chat_answer(&body, &asked(), None).unwrap();
+        let answer = read_chat_answer(&body, &rules(), None).unwrap();
         assert_eq!(answer.body, String::from_utf8(body.to_vec()).unwrap().replace("\"real-2024\"", "\"asked\""));
         assert_eq!(answer.usage.unwrap().completion_tokens, 2);
         assert_eq!(answer.finish_reasons, ["stop"]);
@@ -199,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_member_of_ours_is_added_at_the_end() {
-        let mut answer = read_chat_answer(&bytes("{\"choices\":[] }\n"), &asked(), None).unwrap();
+        let mut answer = read_chat_answer(&bytes("{\"choices\":[] }\n"), &rules(), None).unwrap();
         answer.add_member("ragmux", r#"{"sources":[]}"#);
         assert_eq!(answer.body, "{\"choices\":[] ,\"ragmux\":{\"sources\":[]}}\n");
     }
@@ -207,18 +197,18 @@ mod tests {
     #[test]
     fn an_answer_that_needs_no_change_is_not_copied() {
         let body = bytes(r#"{"model":"asked","choices":[]}"#);
-        assert_eq!(read_chat_answer(&body, &asked(), None).unwrap().body.as_ptr(), body.as_ptr());
+        assert_eq!(read_chat_answer(&body, &rules(), None).unwrap().body.as_ptr(), body.as_ptr());
     }
 
     #[test]
     fn a_200_that_is_no_answer_is_an_error() {
         for body in ["", "hello", "[]", r#"{"object":"chat.completion"}"#, r#"{"choices":7}"#] {
             assert!(
-                matches!(read_chat_answer(&bytes(body), &asked(), None), Err(UpstreamError::BadAnswer(_))),
+                matches!(read_chat_answer(&bytes(body), &rules(), None), Err(UpstreamError::BadAnswer(_))),
                 "{body}"
             );
         }
-        let error = read_chat_answer(&bytes(r#"{"error":{"message":"busy","code":503}}"#), &asked(), None).unwrap_err();
+        let error = read_chat_answer(&bytes(r#"{"error":{"message":"busy","code":503}}"#), &rules(), None).unwrap_err();
         assert_eq!((error.status(), error.message()), (503, "busy".to_owned()));
     }
 

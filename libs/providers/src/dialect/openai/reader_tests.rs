@@ -1,7 +1,8 @@
 use bytes::BytesMut;
 
 use super::*;
-use crate::dialect::openai::{SpliceRules, StreamTap, read_chat_answer};
+use crate::dialect::golden::rules;
+use crate::dialect::openai::{StreamTap, read_chat_answer};
 use crate::hub::Part;
 use crate::sse::{Event as Sent, Piece, Scanner};
 use crate::tap::Tap;
@@ -193,15 +194,12 @@ fn told(whole: &Whole) -> Vec<String> {
 
 /// What is known of the same answer where it is passed on to a client of this API: usage, model and, of a stream, its id.
 fn passed(name: &str, sent: &str) -> (Option<Usage>, Option<String>, Option<String>) {
-    let public_model = "asked".to_owned();
-    let rules =
-        SpliceRules { public_model, strip_usage: false, functions: false, bound: None, member: None, echo: None };
     if name.ends_with(".json") {
-        let answer = read_chat_answer(&Bytes::copy_from_slice(sent.as_bytes()), &rules, None).unwrap();
+        let answer = read_chat_answer(&Bytes::copy_from_slice(sent.as_bytes()), &rules(), None).unwrap();
         let id = serde_json::from_slice::<serde_json::Value>(&answer.body).unwrap()["id"].as_str().map(str::to_owned);
         return (answer.usage, answer.upstream_model, id);
     }
-    let (mut tap, mut out) = (StreamTap::new(rules, None), BytesMut::new());
+    let (mut tap, mut out) = (StreamTap::new(rules(), None), BytesMut::new());
     tap.push(sent.as_bytes(), &mut out).unwrap();
     tap.finish(&mut out).unwrap();
     let outcome = tap.outcome();

@@ -1,17 +1,12 @@
 use super::super::OutputBound;
 use super::tests::{ROLE, STOP, USAGE, WORD, run, stream};
 use super::*;
+use crate::dialect::golden;
 
 fn bounded(tokens: u64, tells_usage: bool) -> StreamTap {
     let bound = OutputBound { field: "max_tokens", tokens, family: tokens::Family::O200k, prompt_tokens: 7 };
-    let rules = SpliceRules {
-        public_model: "asked".to_owned(),
-        strip_usage: !tells_usage,
-        functions: false,
-        bound: Some(bound),
-        member: Some(("ragmux", "{}".to_owned())),
-        echo: None,
-    };
+    let member = Some(("ragmux", "{}".to_owned()));
+    let rules = SpliceRules { strip_usage: !tells_usage, bound: Some(bound), member, ..golden::rules() };
     StreamTap::new(rules, None)
 }
 

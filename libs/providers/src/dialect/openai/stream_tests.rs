@@ -1,19 +1,10 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::dialect::golden::{self, cut};
 
 pub(super) fn tap(strip_usage: bool) -> StreamTap {
-    StreamTap::new(
-        SpliceRules {
-            public_model: "asked".to_owned(),
-            strip_usage,
-            bound: None,
-            functions: false,
-            member: None,
-            echo: None,
-        },
-        None,
-    )
+    StreamTap::new(SpliceRules { strip_usage, ..golden::rules() }, None)
 }
 
 pub(super) fn run(mut tap: StreamTap, chunks: &[&[u8]]) -> (String, Result<(), UpstreamError>, StreamOutcome) {
@@ -129,14 +120,7 @@ fn our_event_comes_before_the_end() {
         (format!("data: {STOP}"), format!("data: {STOP}\n\n{ours}\n\n")),
     ] {
         let member = Some(("ragmux", "{\"a\":1}".to_owned()));
-        let rules = SpliceRules {
-            public_model: "asked".to_owned(),
-            strip_usage: false,
-            bound: None,
-            functions: false,
-            member,
-            echo: None,
-        };
+        let rules = SpliceRules { member, ..golden::rules() };
         let (out, result, _) = run(StreamTap::new(rules, None), &[text.as_bytes()]);
         result.unwrap();
         assert_eq!(out, expected.replace("real", "asked"));
@@ -189,17 +173,7 @@ fn a_last_event_without_its_blank_line_still_counts() {
 #[test]
 fn an_error_in_the_stream_ends_it_with_what_came_before() {
     let secret = domain::Secret::new("very-own-secret");
-    let tap = StreamTap::new(
-        SpliceRules {
-            public_model: "asked".to_owned(),
-            strip_usage: false,
-            bound: None,
-            functions: false,
-            member: None,
-            echo: None,
-        },
-        Some(secret),
-    );
+    let tap = StreamTap::new(golden::rules(), Some(secret));
     let error = r#"{"error":{"message":"overloaded very-own-secret","code":529}}"#;
     let (out, result, _) = run(tap, &[stream(&[WORD, error, "[DONE]"], "\n").as_bytes()]);
     let error = result.unwrap_err();
@@ -306,10 +280,7 @@ proptest! {
         strip in any::<bool>(),
     ) {
         let bytes = text.as_bytes();
-        let mut places: Vec<usize> = places.into_iter().map(|place| place % (bytes.len() + 1)).collect();
-        places.extend([0, bytes.len()]);
-        places.sort_unstable();
-        let chunks: Vec<&[u8]> = places.windows(2).map(|pair| &bytes[pair[0]..pair[1]]).collect();
+        let chunks = cut(bytes, &places);
         let whole = run(tap(strip), &[bytes]);
         let cut = run(tap(strip), &chunks);
         prop_assert_eq!(&cut.0, &whole.0);
@@ -412,10 +383,7 @@ proptest! {
         places in proptest::collection::vec(any::<usize>(), 0..24),
     ) {
         let bytes = sent.as_bytes();
-        let mut places: Vec<usize> = places.into_iter().map(|place| place % (bytes.len() + 1)).collect();
-        places.extend([0, bytes.len()]);
-        places.sort_unstable();
-        let chunks: Vec<&[u8]> = places.windows(2).map(|pair| &bytes[pair[0]..pair[1]]).collect();
+        let chunks = cut(bytes, &places);
         let (got, result, _) = run(tap(true), &chunks);
         prop_assert!(result.is_ok());
         prop_assert_eq!(got, expected);

@@ -4,20 +4,14 @@ use serde_json::json;
 use tokens::Family;
 
 use super::*;
+use crate::dialect::golden;
 use crate::dialect::openai::OutputBound;
 use crate::dialect::responses::ResponsesRequest;
 
 fn rules(tokens: Option<u64>) -> SpliceRules {
     let echo = ResponsesRequest::parse(br#"{"input":"a","instructions":"own"}"#).unwrap().echo();
     let bound = |tokens| OutputBound { field: "max_tokens", tokens, family: Family::O200k, prompt_tokens: 0 };
-    SpliceRules {
-        public_model: "asked".to_owned(),
-        strip_usage: false,
-        functions: false,
-        bound: tokens.map(bound),
-        member: None,
-        echo: Some(Arc::new(echo)),
-    }
+    SpliceRules { bound: tokens.map(bound), echo: Some(Arc::new(echo)), ..golden::rules() }
 }
 
 const BODY: &str = r#"{ "id":"resp_1","object":"response","model" : "gpt-real-1","instructions":"RULES\n\nown","status":"completed","error":null,"incomplete_details":null,"output":[

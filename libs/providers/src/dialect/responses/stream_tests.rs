@@ -4,6 +4,7 @@ use tokens::{Family, count};
 
 use super::super::reader::ResponseReader;
 use super::*;
+use crate::dialect::golden::{self, cut};
 use crate::dialect::openai::OutputBound;
 use crate::dialect::responses::ResponsesRequest;
 use crate::error::UpstreamError;
@@ -14,14 +15,7 @@ const GOLDEN: [&str; 3] =
 
 fn rules() -> SpliceRules {
     let echo = ResponsesRequest::parse(br#"{"input":"a","instructions":"You are brief."}"#).unwrap().echo();
-    SpliceRules {
-        public_model: "asked".to_owned(),
-        strip_usage: false,
-        functions: false,
-        bound: None,
-        member: None,
-        echo: Some(Arc::new(echo)),
-    }
+    SpliceRules { echo: Some(Arc::new(echo)), ..golden::rules() }
 }
 
 fn passed(rules: SpliceRules, pieces: &[&[u8]]) -> (String, Result<(), UpstreamError>, Passed) {
@@ -175,10 +169,7 @@ proptest! {
     ) {
         let text = GOLDEN[which].replace('\n', line_end);
         let bytes = text.as_bytes();
-        let mut places: Vec<usize> = places.iter().map(|place| place % (bytes.len() + 1)).collect();
-        places.extend([0, bytes.len()]);
-        places.sort_unstable();
-        let pieces: Vec<&[u8]> = places.windows(2).map(|pair| &bytes[pair[0]..pair[1]]).collect();
+        let pieces = cut(bytes, &places);
         let rules = || SpliceRules { bound: tokens.map(bound), ..rules() };
         let (out, ended, tap) = passed(rules(), &pieces);
         prop_assert!(ended.is_ok());
