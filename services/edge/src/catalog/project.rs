@@ -193,6 +193,17 @@ impl Project {
     }
 }
 
+/// The providers that targets are at, each once.
+pub(crate) fn distinct_providers<'a>(targets: impl IntoIterator<Item = &'a Target>) -> Vec<ProviderType> {
+    let mut providers = Vec::with_capacity(1);
+    for target in targets {
+        if !providers.contains(&target.provider) {
+            providers.push(target.provider);
+        }
+    }
+    providers
+}
+
 impl PublicRoute {
     fn new(route: Route, connect: &dyn Fn(&UpstreamTarget) -> Result<Connection, Unusable>) -> Self {
         let placement = match route.context_placement.as_deref() {

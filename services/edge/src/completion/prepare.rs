@@ -10,7 +10,7 @@ use rand::rng;
 use super::answer::Asked;
 use super::itinerary::{Itinerary, Texts};
 use crate::admission::{Admitted, Claim, DEFAULT_OUTPUT, LARGEST_OUTPUT, Measure, Model, admit, settle_ended};
-use crate::catalog::{Project, PublicRoute, Target};
+use crate::catalog::{Project, PublicRoute, Target, distinct_providers};
 use crate::error::{EdgeError, Failure};
 use crate::grounding::{Grounded, Plan, Way, sources_member};
 use crate::state::Edge;
@@ -40,9 +40,9 @@ pub(super) async fn prepare(
     let connection = first.connection()?;
     let prices = edge.catalog.prices().await?;
     let hold_prices = project.hold_prices(&caller, route, &prices)?;
-    for target in &route.targets {
-        let mut features = inbound.costly_features(target.provider).map_err(EdgeError::from)?;
-        if target.provider == ProviderType::Anthropic && inbound.dialect() == ClientDialect::Messages {
+    for provider in distinct_providers(&route.targets) {
+        let mut features = inbound.costly_features(provider).map_err(EdgeError::from)?;
+        if provider == ProviderType::Anthropic && inbound.dialect() == ClientDialect::Messages {
             features.extend(anthropic_beta.as_deref().map(costly_betas).unwrap_or_default());
         }
         project.allow_features(&caller, route, &features)?;

@@ -60,19 +60,19 @@ impl MessagesRequest<'_> {
             found.push(Feature::new("context_management", "context_management"));
         }
         for (at, tool) in self.tools.iter().enumerate() {
-            let path = format!("tools[{at}]");
+            let path = || format!("tools[{at}]");
             match tool.present("type").map(text_of) {
                 None => {}
                 Some(Some(kind)) if OWN_TOOLS.iter().any(|own| kind.starts_with(own)) => {}
-                Some(Some(kind)) => found.push(Feature::new(&kind, path.as_str())),
-                Some(None) => found.push(Feature::new("tools", path.as_str())),
+                Some(Some(kind)) => found.push(Feature::new(&kind, path())),
+                Some(None) => found.push(Feature::new("tools", path())),
             }
-            found.extend(long_cache(tool, &path));
+            found.extend(long_cache(tool, path));
         }
-        found.extend(long_cache(&self.members, ""));
-        of_blocks(self.system.pieces(), "system", &mut found);
+        found.extend(long_cache(&self.members, String::new));
+        of_blocks(self.system.pieces(), &|| "system".to_owned(), &mut found);
         for (at, message) in self.messages.iter().enumerate() {
-            of_blocks(message.content.pieces(), &format!("messages[{at}].content"), &mut found);
+            of_blocks(message.content.pieces(), &|| format!("messages[{at}].content"), &mut found);
         }
         found
     }
@@ -86,14 +86,15 @@ fn is_free(value: &RawValue, free: &[&str]) -> bool {
     }
 }
 
-fn of_blocks(blocks: &[Piece<'_>], path: &str, found: &mut Vec<Feature>) {
+/// A path is written only where something is found: there may be many thousand blocks.
+fn of_blocks(blocks: &[Piece<'_>], path: &dyn Fn() -> String, found: &mut Vec<Feature>) {
     for (at, block) in blocks.iter().enumerate() {
-        let path = format!("{path}[{at}]");
-        found.extend(long_cache(&block.members, &path));
+        let path = || format!("{}[{at}]", path());
+        found.extend(long_cache(&block.members, path));
         if !is_priced(block) {
-            found.push(Feature::new(&block.kind, path.as_str()));
+            found.push(Feature::new(&block.kind, path()));
         }
-        of_blocks(block.inner.pieces(), &format!("{path}.content"), found);
+        of_blocks(block.inner.pieces(), &|| format!("{}.content", path()), found);
     }
 }
 

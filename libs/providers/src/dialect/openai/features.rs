@@ -96,11 +96,12 @@ impl ChatRequest<'_> {
         let keeps_caches = matches!(provider, ProviderType::Anthropic | ProviderType::OpenRouter);
         for (at, message) in self.messages.iter().enumerate() {
             if keeps_caches {
-                found.extend(long_cache(&message.members, &format!("messages[{at}]")));
+                found.extend(long_cache(&message.members, || format!("messages[{at}]")));
                 let parts = message.parts().iter().enumerate();
-                found.extend(
-                    parts.filter_map(|(part, of)| long_cache(&of.members, &format!("messages[{at}].content[{part}]"))),
-                );
+                found
+                    .extend(parts.filter_map(|(part, of)| {
+                        long_cache(&of.members, || format!("messages[{at}].content[{part}]"))
+                    }));
             }
             if message.members.present("audio").is_some() {
                 found.push(Feature::new("audio", format!("messages[{at}].audio")));
@@ -122,7 +123,7 @@ impl ChatRequest<'_> {
             if let Ok(members) = Members::parse(tool.get())
                 && keeps_caches
             {
-                found.extend(long_cache(&members, &path));
+                found.extend(long_cache(&members, || path.clone()));
             }
             if let Some(name) = server_tool(&path, tool)? {
                 found.push(Feature::new(&name, path));
@@ -166,12 +167,15 @@ impl Costly {
 
 /// A mark that keeps the prompt in the cache for longer than usual, for which writing it costs more than usual (Anthropic
 /// API reference, Prompt caching, Pricing).
-pub(crate) fn long_cache(members: &Members<'_>, path: &str) -> Option<Feature> {
+pub(crate) fn long_cache(members: &Members<'_>, path: impl FnOnce() -> String) -> Option<Feature> {
     let mark = Members::parse(members.present("cache_control")?.get()).ok()?;
     let lifetime = mark.present("ttl")?;
+    if text_of(lifetime).as_deref() == Some("5m") {
+        return None;
+    }
+    let path = path();
     let dot = if path.is_empty() { "" } else { "." };
-    (text_of(lifetime).as_deref() != Some("5m"))
-        .then(|| Feature::new("cache_control", format!("{path}{dot}cache_control.ttl")))
+    Some(Feature::new("cache_control", format!("{path}{dot}cache_control.ttl")))
 }
 
 /// Which feature a part is, unless it is paid like text.

@@ -24,14 +24,13 @@ impl ResponsesRequest<'_> {
             found.push(Feature::new("service_tier", "service_tier"));
         }
         for (at, item) in self.items().iter().enumerate() {
-            let path = format!("input[{at}]");
             if item.kind == Kind::Other {
-                found.push(Feature::new(&item.name, path));
+                found.push(Feature::new(&item.name, format!("input[{at}]")));
                 continue;
             }
             let field = if item.kind == Kind::Output { "output" } else { "content" };
             let costly = item.said.pieces().iter().enumerate().filter_map(|(at, part)| Some((at, costly(part)?)));
-            found.extend(costly.map(|(part, name)| Feature::new(name, format!("{path}.{field}[{part}]"))));
+            found.extend(costly.map(|(part, name)| Feature::new(name, format!("input[{at}].{field}[{part}]"))));
         }
         found
     }
