@@ -22,6 +22,7 @@ use principals::Recalled;
 
 pub(crate) use live::{Ended, LiveCall, LiveCalls, watch};
 pub(crate) use principals::{Known, Principals};
+use strangers::NoTurn;
 pub(crate) use strangers::Strangers;
 
 /// A call's key and project, for handlers.
@@ -110,12 +111,29 @@ async fn identify(edge: &Shared, headers: &HeaderMap, peer: IpAddr, scope: Optio
 /// Asks the database for a key. Clients that have asked for many that do not exist take turns.
 async fn look_up(edge: &Shared, hash: KeyHash, client: IpAddr) -> Result<Arc<Known>, EdgeError> {
     let too_many = |retry_after| EdgeError::TooManyUnknownKeys { retry_after };
-    let turn = edge.strangers.turn(client, edge.store.acquire_timeout()).await.map_err(too_many)?;
-    let found = edge.store.in_time(edge.principals.read(&edge.store, hash)).await?;
-    drop(turn);
+    let turn = edge.strangers.turn(client, edge.store.acquire_timeout()).await.map_err(|none| match none {
+        NoTurn::TooMany(retry_after) => too_many(retry_after),
+        NoTurn::Slow => EdgeError::Unavailable(None),
+    })?;
+    // Another call may have asked for the same one meanwhile.
+    let found = match edge.principals.recall(&hash) {
+        Recalled::Known(known) => Ok(Some(known)),
+        Recalled::Unknown => {
+            turn.forgiven();
+            return Err(EdgeError::BadKey);
+        }
+        Recalled::Nothing => edge.store.in_time(edge.principals.read(&edge.store, hash)).await,
+    };
     match found {
-        Some(known) => Ok(known),
-        None => Err(edge.strangers.missed(client, Instant::now()).map_or_else(too_many, |()| EdgeError::BadKey)),
+        Ok(None) => Err(turn.missed(Instant::now()).map_or_else(too_many, |()| EdgeError::BadKey)),
+        Ok(Some(known)) => {
+            turn.forgiven();
+            Ok(known)
+        }
+        Err(error) => {
+            turn.forgiven();
+            Err(error.into())
+        }
     }
 }
 
