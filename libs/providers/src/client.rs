@@ -31,7 +31,7 @@ const LINGER: Duration = Duration::from_millis(500);
 const UNCOUNTED_BYTES: usize = 64 * 1024;
 const EVENT_STREAM: &str = "text/event-stream";
 
-/// A chat call made ready for one connection by [`crate::ChatRequest::call`].
+/// A chat call made ready for one connection, by [`crate::Inbound::call`] for any dialect.
 #[derive(Clone, Debug)]
 pub struct ChatCall {
     /// What goes upstream.

@@ -16,7 +16,7 @@ pub struct Connection {
     pub provider: ProviderType,
     /// Where the API begins, as given by [`validate_base_url`].
     pub base_url: Url,
-    /// Sent as a bearer token; absent for servers that want none.
+    /// Sent in the header where the provider looks for it; absent for servers that want none.
     pub credential: Option<Secret>,
     /// The model's name at the provider.
     pub model: String,

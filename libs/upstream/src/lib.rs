@@ -1,5 +1,5 @@
-//! A small OpenAI-compatible server that needs no model. It speaks Anthropic's Messages API too, with the same answers,
-//! and reranks as Cohere and Voyage AI do.
+//! A small server that needs no model. It speaks OpenAI's APIs, Chat Completions and Responses, and with the same answers
+//! Anthropic's Messages, Gemini's and Ollama's; it embeds as all of them do, and reranks as Cohere and Voyage AI do.
 //!
 //! It has two lives. `cargo run` uses it as a demonstration: `demo-embed` turns texts into vectors by feature hashing,
 //! `demo-chat` answers with sentences of the passages it is given. Tests and benchmarks use it as a scripted upstream:

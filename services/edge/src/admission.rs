@@ -184,7 +184,8 @@ pub(crate) fn overruled_by_now(call: &mut OpenCall) -> Option<Overruling> {
     call.overruled().now_or_never()
 }
 
-/// Settles a call that was overruled before anything was sent for it, and says what its client is told.
+/// Settles a call that was overruled before it was sent, and says what its client is told. What was paid besides, such as
+/// a search, is charged all the same.
 pub(crate) fn settle_unsent(
     edge: &Edge,
     caller: &Caller,

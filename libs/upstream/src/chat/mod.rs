@@ -1,4 +1,4 @@
-//! `POST /v1/chat/completions`.
+//! Chats: `POST /v1/chat/completions`, and what answers the same in the words of other APIs.
 
 pub(crate) mod gemini;
 pub(crate) mod messages;

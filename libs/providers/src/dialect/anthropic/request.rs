@@ -211,7 +211,7 @@ fn block<'a>(path: &str, raw: &'a RawValue, room: &mut Room) -> Result<Piece<'a>
         _ => None,
     };
     let inner = match members.present("content") {
-        // Nested no deeper than once: results hold no results.
+        // Results in results are read as well: how deep they are is bounded with all other nesting.
         Some(value) if kind == "tool_result" => {
             Said::read(&format!("{path}.content"), Some(value), CONTENT, room, block)?
         }
