@@ -188,6 +188,11 @@ impl Breakers {
         self.shared().breakers.remove(&connection);
     }
 
+    /// Forgets all of them, likewise.
+    pub fn forget_all(&self) {
+        self.shared().breakers.clear();
+    }
+
     fn report(&self, connection: ConnectionId, turn: u64, sign: Sign) {
         let now = Instant::now();
         let mut shared = self.shared();

@@ -187,6 +187,9 @@ async fn a_changed_connection_starts_closed_and_old_calls_do_not_count_for_it() 
     fail(&breakers, 5);
     breakers.forget(A);
     assert_eq!(breakers.state(A), BreakerState::Closed);
+    fail(&breakers, 5);
+    breakers.forget_all();
+    assert_eq!(breakers.states().count(), 0);
     breakers.admit(A).unwrap().succeeded();
     for pass in old {
         pass.failed(&failure());

@@ -1,13 +1,15 @@
 //! Calls to model providers.
 //!
-//! A client's request is read without copying it ([`ChatRequest`], [`EmbeddingsRequest`]), made ready for one
-//! [`Connection`] with the few edits the gateway owes, sent by [`Providers`] with retries before the first byte, and
-//! answered as the provider's own bytes with splices: the public model name, usage nobody asked for, events of ours.
-//! Every failure is an [`UpstreamError`], which decides what the client is told and what is charged.
+//! A client's request is read without copying it ([`Inbound`] for the three chat APIs, [`EmbeddingsRequest`] and others),
+//! made ready for one [`Connection`] and sent by [`Providers`] to one place after the other, before the first byte. Where
+//! client and provider speak the same dialect, both ways are bytes with the few edits that the gateway owes: the public
+//! model name, usage nobody asked for, events of ours. Else request and answer go through `hub`, which has what all
+//! dialects have in common; there is one folder per dialect under `dialect`. Pictures that a provider wants as bytes are
+//! fetched first ([`Images`]). Every failure is an [`UpstreamError`], which decides what the client is told and what is
+//! charged.
 //!
-//! Base URLs are typed by people, so every address is checked before it is dialled ([`AddressPolicy`]), and whatever a
-//! provider says in an error is scrubbed of credentials before anyone sees it. There is one folder per dialect under
-//! `dialect`; same-dialect answers are never parsed and written again.
+//! Base URLs are typed by people and those of pictures by anybody, so every address is checked before it is dialled
+//! ([`AddressPolicy`]), and whatever a provider says in an error is scrubbed of credentials before anyone sees it.
 
 mod breaker;
 mod client;
@@ -60,6 +62,6 @@ pub use memory::{Full, Held, Memory};
 pub use rerank::{Ranked, RerankRequest, Reranked, search_units};
 pub use retry::{Attempts, MAX_ATTEMPTS};
 pub use scrub::{MAX_MESSAGE_CHARS, scrub};
-pub use single::{SingleAnswer, SingleCall, SingleFailure};
+pub use single::{Answered, SingleAnswer, SingleCall, SingleFailure};
 pub use ssrf::{AddressPolicy, AddressRefused, is_public};
 pub use usage::{Lacks, Usage};

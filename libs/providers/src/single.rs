@@ -1,5 +1,7 @@
 //! Calls that are answered by one body: embeddings, moderations, reranking.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 use http::HeaderMap;
 use tokio::time::Instant;
@@ -8,7 +10,7 @@ use crate::client::{Destination, Providers};
 use crate::connection::Connection;
 use crate::dialect::embeddings::EmbeddingsDialect;
 use crate::dialect::openai::{self, EmbeddingsCall, Merge};
-use crate::error::UpstreamError;
+use crate::error::{Charge, UpstreamError};
 use crate::http::{MAX_ANSWER_BYTES, MAX_EMBEDDINGS_BYTES};
 use crate::json::{Members, Splices, literal, span};
 use crate::memory::Held;
@@ -43,14 +45,24 @@ pub(crate) enum Reading {
     Reranked(RerankDialect, RerankForm),
 }
 
+/// Inputs of a call that a destination has answered, which it charges for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answered {
+    /// The destination, as its place.
+    pub at: usize,
+    /// Which inputs. A call that is not made of several has one.
+    pub inputs: Range<usize>,
+    /// What was reported for them, unless it cannot be true.
+    pub usage: Option<Usage>,
+}
+
 /// An answer for a client.
 #[derive(Clone, Debug)]
 pub struct SingleAnswer {
     /// What the client gets.
     pub body: Bytes,
-    /// What was reported and by which destination, as its place, unless it cannot be true. Several only where a call in
-    /// parts was answered by several.
-    pub used: Vec<(usize, Usage)>,
+    /// What was answered and by whom, in this order. An input that was asked for again elsewhere stands there twice.
+    pub answered: Vec<Answered>,
     /// Search units the provider bills, where it bills those.
     pub search_units: Option<i64>,
     /// As in [`SingleCall::dropped`].
@@ -62,13 +74,14 @@ pub struct SingleAnswer {
 pub struct SingleFailure {
     /// Why.
     pub error: UpstreamError,
-    /// What was reported, as in [`SingleAnswer::used`], for parts of the call that were answered before; that is charged.
-    pub used: Vec<(usize, Usage)>,
+    /// As in [`SingleAnswer::answered`], the parts of a call that were answered before, and one whose answer is of no use:
+    /// that is charged. Of a call that is sent whole it says nothing, as [`UpstreamError::charge`] does.
+    pub answered: Vec<Answered>,
 }
 
 impl From<UpstreamError> for SingleFailure {
     fn from(error: UpstreamError) -> Self {
-        Self { error, used: Vec::new() }
+        Self { error, answered: Vec::new() }
     }
 }
 
@@ -86,7 +99,7 @@ impl SingleCall {
         };
         Ok(SingleAnswer {
             body,
-            used: usage.map(|usage| (at, usage)).into_iter().collect(),
+            answered: vec![Answered { at, inputs: 0..1, usage }],
             search_units,
             dropped: self.dropped,
         })
@@ -139,24 +152,24 @@ impl Providers {
         attempts: &mut Attempts,
     ) -> Result<SingleAnswer, SingleFailure> {
         let mut journey = self.journey(destinations, attempts);
-        let (mut progress, mut used) = (None, Vec::new());
+        let (mut progress, mut answered) = (None, Vec::new());
         loop {
             let leg = match journey.next().await {
                 Ok(leg) => leg,
-                Err(error) => return Err(SingleFailure { error, used }),
+                Err(error) => return Err(SingleFailure { error, answered }),
             };
             let result = match (destinations.get(leg.at), call(leg.at)) {
                 (Some(to), Ok(call)) => {
                     let deadline = journey.deadline();
-                    self.embed_parts((leg.at, &to.connection), &call, &mut progress, &mut used, deadline).await
+                    self.embed_parts((leg.at, &to.connection), &call, &mut progress, &mut answered, deadline).await
                 }
                 (None, _) => Err(UpstreamError::LeftAlone { retry_after: None }),
                 (_, Err(error)) => Err(error),
             };
             match journey.ended(leg, result) {
-                Ok(Some(body)) => return Ok(SingleAnswer { body, used, search_units: None, dropped: Vec::new() }),
+                Ok(Some(body)) => return Ok(SingleAnswer { body, answered, search_units: None, dropped: Vec::new() }),
                 Ok(None) => {}
-                Err(error) => return Err(SingleFailure { error, used }),
+                Err(error) => return Err(SingleFailure { error, answered }),
             }
         }
     }
@@ -167,7 +180,7 @@ impl Providers {
         (at, connection): (usize, &Connection),
         call: &EmbeddingsCall,
         progress: &mut Option<(Merge, Held)>,
-        used: &mut Vec<(usize, Usage)>,
+        answered: &mut Vec<Answered>,
         deadline: Instant,
     ) -> Result<Bytes, UpstreamError> {
         // A provider that takes other parts is asked for all of them.
@@ -180,15 +193,24 @@ impl Providers {
         };
         let dialect = EmbeddingsDialect::of(connection.provider);
         let path = dialect.path(&connection.model);
+        let mut before = call.parts().iter().take(merge.taken()).map(|part| part.inputs).sum();
         for part in call.parts().iter().skip(merge.taken()) {
+            let inputs = before..before + part.inputs;
+            before = inputs.end;
             let to = (&*path, MAX_EMBEDDINGS_BYTES);
-            let (answer, more) = self.post_once(connection, to, HeaderMap::new(), &part.body, deadline).await?;
-            let answer = dialect.answer(answer, part.inputs, connection.credential_text())?;
-            held.add(more);
-            if let Some(usage) = merge.take(part, answer, connection.credential_text())? {
-                match used.iter_mut().find(|(place, _)| *place == at) {
-                    Some((_, before)) => *before = before.plus(usage),
-                    None => used.push((at, usage)),
+            let sent = self.post_once(connection, to, HeaderMap::new(), &part.body, deadline).await;
+            let taken = sent.and_then(|(answer, more)| {
+                let answer = dialect.answer(answer, part.inputs, connection.credential_text())?;
+                held.add(more);
+                merge.take(part, answer, connection.credential_text())
+            });
+            match taken {
+                Ok(usage) => answered.push(Answered { at, inputs, usage }),
+                Err(error) => {
+                    if error.charge() == Charge::Prompt {
+                        answered.push(Answered { at, inputs, usage: None });
+                    }
+                    return Err(error);
                 }
             }
         }

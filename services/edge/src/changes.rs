@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use domain::{ApiKeyId, ProjectId, UserId};
+use domain::{ApiKeyId, ConnectionId, ProjectId, UserId};
 use store::config_log::ConfigChange;
 use store::{Listener, Store, StoreError, Topic};
 use tokio::time::timeout;
@@ -113,7 +113,12 @@ impl Tail {
                 edge.denials.project_changed(ProjectId(change.row_id));
                 edge.live.project_changed(ProjectId(change.row_id));
             }
-            "route" | "connection" | "store" => edge.catalog.projects_changed(),
+            "connection" => {
+                // How it failed before says nothing of what it is now.
+                edge.providers.breakers().forget(ConnectionId(change.row_id));
+                edge.catalog.projects_changed();
+            }
+            "route" | "store" => edge.catalog.projects_changed(),
             "price" => edge.catalog.prices_changed(),
             _ => self.forget_all(),
         }
@@ -124,6 +129,7 @@ impl Tail {
         self.edge.principals.clear();
         self.edge.denials.clear();
         self.edge.live.all_changed();
+        self.edge.providers.breakers().forget_all();
         self.edge.catalog.projects_changed();
         self.edge.catalog.prices_changed();
     }

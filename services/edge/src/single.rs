@@ -8,7 +8,8 @@ use http::HeaderValue;
 use http::header::CONTENT_TYPE;
 use ledger::{Ending, OpenCall, PriceBook, PriceSource};
 use providers::{
-    Attempts, Destination, EmbeddingsCall, Providers, SingleAnswer, SingleCall, SingleFailure, UpstreamError,
+    Answered, Attempts, Destination, EmbeddingsCall, Lacks, Providers, SingleAnswer, SingleCall, SingleFailure,
+    UpstreamError, Usage,
 };
 use tokio::time::Instant;
 
@@ -31,7 +32,8 @@ pub(crate) struct Single<'a> {
     /// Places among the route's targets, in the order in which they are tried.
     pub(crate) targets: &'a [usize],
     pub(crate) tags: Tags,
-    pub(crate) prompt_tokens: i64,
+    /// The prompt's tokens by our count, of each input.
+    pub(crate) tokens: Vec<i64>,
     pub(crate) tariff: Tariff,
 }
 
@@ -129,6 +131,54 @@ impl Tariff {
     }
 }
 
+/// What a target has answered of a call, which is what it is paid for.
+#[derive(Clone, Copy, Debug, Default)]
+struct Share {
+    reported: Option<Usage>,
+    /// By our count, the tokens of what nothing was reported for.
+    counted: Option<i64>,
+}
+
+impl Share {
+    /// The share of the target at a place; `tokens` are those of each input.
+    fn of(answered: &[Answered], at: usize, tokens: &[i64]) -> Self {
+        let mut share = Self::default();
+        for part in answered.iter().filter(|part| part.at == at) {
+            match part.usage.filter(|usage| usage.lacks != Lacks::Prompt) {
+                Some(usage) => share.reported = Some(share.reported.map_or(usage, |before| before.plus(usage))),
+                None => {
+                    let counted = total(tokens.get(part.inputs.clone()).unwrap_or_default());
+                    share.counted = Some(share.counted.unwrap_or(0).saturating_add(counted));
+                }
+            }
+        }
+        share
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.reported.is_none() && self.counted.is_none()
+    }
+
+    fn total(&self) -> ledger::Usage {
+        let reported = self.reported.map(reported).unwrap_or_default();
+        ledger::Usage { prompt: reported.prompt.saturating_add(self.counted.unwrap_or(0)), ..reported }
+    }
+
+    /// Puts it down as what the call itself has used.
+    fn put(&self, call: &mut OpenCall) {
+        match (self.reported, self.counted) {
+            (None, Some(counted)) => call.counted_prompt(counted),
+            (Some(_), Some(_)) => call.usage_in_part(self.total()),
+            (_, None) => call.usage(self.total()),
+        }
+    }
+}
+
+/// The tokens of all these inputs.
+fn total(tokens: &[i64]) -> i64 {
+    tokens.iter().fold(0, |total, tokens| total.saturating_add(*tokens))
+}
+
 /// Prices that cover whichever target answers, or the refusal of those that have none where money is counted.
 fn hold(single: &Single<'_>, caller: &Caller, prices: &PriceBook) -> Result<(PriceSnapshot, NanoUsd), EdgeError> {
     let (mut dearest, mut fee) = (PriceSnapshot::default(), NanoUsd::ZERO);
@@ -150,6 +200,7 @@ pub(crate) async fn answer(
 ) -> Result<Response, Failure> {
     let Asked { caller, id, accepted, .. } = asked;
     let Single { project, route, tariff, .. } = single;
+    let tokens = single.tokens.as_slice();
     let targets = single.targets.iter().filter_map(|at| route.targets.get(*at)).collect::<Vec<_>>();
     let mut destinations = Vec::with_capacity(targets.len());
     for target in &targets {
@@ -168,7 +219,7 @@ pub(crate) async fn answer(
         route: Some(&route.name),
         model: Some(Model::of(first, &connection)),
         tags: single.tags,
-        prompt_tokens: single.prompt_tokens,
+        prompt_tokens: total(&single.tokens),
         other_tokens: 0,
         output_tokens: 0,
         min_output: 0,
@@ -199,28 +250,30 @@ pub(crate) async fn answer(
     if let Some(price) = price(last).filter(|_| last > 0) {
         price.put(&mut call, tariff.units());
     }
-    let (dropped, used) = match &answer {
-        Ok(answer) => (answer.dropped.as_slice(), answer.used.as_slice()),
-        Err(failure) => (&[] as &[String], failure.used.as_slice()),
+    let (dropped, answered) = match &answer {
+        Ok(answer) => (answer.dropped.as_slice(), answer.answered.as_slice()),
+        Err(failure) => (&[] as &[String], failure.answered.as_slice()),
     };
     visited::note(targets.get(last).copied(), &attempts, dropped, &mut call, Some(&mut headers));
-    let others = used.iter().filter(|(at, _)| *at != last);
-    for (price, usage) in others.filter_map(|(at, usage)| Some((price(*at)?, reported(*usage)))) {
-        let cost = price.tokens.cost(usage.prompt, usage.cached, usage.cache_write, usage.completion);
-        call.add_side_charge(usage.prompt.saturating_add(usage.completion), cost, false);
+    for at in (0..targets.len()).filter(|at| *at != last) {
+        let share = Share::of(answered, at, tokens);
+        if let Some(price) = price(at).filter(|_| !share.is_nothing()) {
+            let usage = share.total();
+            let cost = price.tokens.cost(usage.prompt, usage.cached, usage.cache_write, usage.completion);
+            call.add_side_charge(usage.prompt.saturating_add(usage.completion), cost, share.counted.is_some());
+        }
     }
-    if let Some((_, usage)) = used.iter().find(|(at, _)| *at == last) {
-        call.usage(reported(*usage));
+    if !answered.is_empty() {
+        Share::of(answered, last, tokens).put(&mut call);
     }
     let answer = match answer {
         Ok(answer) => answer,
-        Err(SingleFailure { error, used }) if used.is_empty() => {
+        Err(SingleFailure { error, answered }) if answered.is_empty() => {
             settle_failed(*call, &error);
             return Err(Failure::with(error, headers));
         }
         Err(SingleFailure { error, .. }) => {
             // Providers charge for the parts that they answered, and for nothing else.
-            call.counted_prompt(0);
             call.first_byte();
             call.finish(Ending::Cut, error.status(), error.code());
             return Err(Failure::with(error, headers));

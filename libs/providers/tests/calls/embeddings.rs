@@ -1,9 +1,11 @@
 //! Embeddings, for ourselves and for clients, whole and in parts.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use ragmux_providers::{
-    Attempts, Connection, Destination, EmbeddingsCall, EmbeddingsRequest, Providers, SingleAnswer, SingleFailure,
+    Answered, Attempts, Connection, Destination, EmbeddingsCall, EmbeddingsRequest, Providers, SingleAnswer,
+    SingleFailure,
 };
 
 use super::attempts;
@@ -43,6 +45,11 @@ async fn embeddings_are_had_for_ourselves_and_passed_through_for_clients() {
     assert!(sent[1].ends_with(r#"{"model":"real","input":["a","b"],"encoding_format":"base64"}"#));
 }
 
+/// Which place has answered which inputs, and the tokens that it reported.
+fn by_whom(answered: &[Answered]) -> Vec<(usize, Range<usize>, Option<i64>)> {
+    answered.iter().map(|part| (part.at, part.inputs.clone(), part.usage.map(|usage| usage.prompt_tokens))).collect()
+}
+
 /// An answer to so many inputs.
 fn embedded(inputs: usize) -> String {
     let items: Vec<_> = (0..inputs).map(|index| format!(r#"{{"index":{index},"embedding":[{index}]}}"#)).collect();
@@ -65,7 +72,10 @@ async fn embeddings_of_more_inputs_than_a_provider_takes_come_as_one_answer() {
     let (providers, connection, mut attempts) = (providers(), wire.connection(), attempts());
     let call = request.call(connection.provider, &connection.model, "asked").unwrap();
     let whole = send(&providers, &connection, &call, &mut attempts).await.unwrap();
-    assert_eq!((whole.used[0].1.prompt_tokens, attempts.made()), (2050, 2));
+    assert_eq!(
+        (by_whom(&whole.answered), attempts.made()),
+        (vec![(0, 0..2048, Some(2048)), (0, 2048..2050, Some(2))], 2)
+    );
     let body: serde_json::Value = serde_json::from_slice(&whole.body).unwrap();
     let data = body["data"].as_array().unwrap();
     assert_eq!((data.len(), &data[2049]["index"], &data[2049]["embedding"][0]), (2050, &2049.into(), &1.into()));
@@ -81,7 +91,19 @@ async fn one_part_that_fails_fails_all_and_what_was_used_is_told() {
     let (providers, connection) = (providers(), wire.connection());
     let call = request.call(connection.provider, &connection.model, "asked").unwrap();
     let failure = send(&providers, &connection, &call, &mut attempts()).await.unwrap_err();
-    assert_eq!((failure.error.status(), failure.used[0].1.prompt_tokens), (400, 2048));
+    assert_eq!((failure.error.status(), by_whom(&failure.answered)), (400, vec![(0, 0..2048, Some(2048))]));
+}
+
+#[tokio::test]
+async fn a_part_whose_answer_is_of_no_use_is_answered_all_the_same() {
+    let request = format!(r#"{{"model":"asked","input":[{}]}}"#, vec!["\"a\""; 2050].join(","));
+    let request = EmbeddingsRequest::parse(request.as_bytes()).unwrap();
+    let silent = embedded(2048).replace("usage", "more");
+    let wire = Wire::start(vec![answer("200 OK", "", &silent), answer("200 OK", "", "{}")]).await;
+    let (providers, connection) = (providers(), wire.connection());
+    let call = request.call(connection.provider, &connection.model, "asked").unwrap();
+    let failure = send(&providers, &connection, &call, &mut attempts()).await.unwrap_err();
+    assert_eq!(by_whom(&failure.answered), [(0, 0..2048, None), (0, 2048..2050, None)]);
 }
 
 #[tokio::test]
@@ -97,7 +119,7 @@ async fn parts_that_are_answered_are_not_asked_for_again_elsewhere() {
     let (places, mut attempts) = ([to(&failing, 1, 0), to(&other, 2, 1)], attempts());
     let call = request.call(places[0].connection.provider, "real", "asked").unwrap();
     let whole = providers().embeddings(&places, &mut |_| Ok(call.clone()), &mut attempts).await.unwrap();
-    let used: Vec<_> = whole.used.iter().map(|(at, usage)| (*at, usage.prompt_tokens)).collect();
-    assert_eq!((used, attempts.made(), attempts.last()), (vec![(0, 2048), (1, 2)], 2, Some(1)));
+    assert_eq!(by_whom(&whole.answered), [(0, 0..2048, Some(2048)), (1, 2048..2050, Some(2))]);
+    assert_eq!((attempts.made(), attempts.last()), (2, Some(1)));
     assert_eq!((failing.requests().len(), other.requests().len()), (2, 1));
 }

@@ -83,13 +83,13 @@ impl TokenCounter {
             .await?
     }
 
-    /// The tokens of an embeddings request's inputs.
+    /// The tokens of each of an embeddings request's inputs.
     pub(crate) async fn embeddings(
         &self,
         family: Family,
         body: &Bytes,
         request: &EmbeddingsRequest<'_>,
-    ) -> Result<i64, EdgeError> {
+    ) -> Result<Vec<i64>, EdgeError> {
         if is_quick(family, body.len()) {
             return Ok(of_embeddings(family, request));
         }
@@ -141,12 +141,10 @@ fn of_countable(measure: Measure, counted: &Countable<'_>, ours: Option<&str>) -
     whole(texts.saturating_add(images).saturating_add(counted.media_tokens))
 }
 
-fn of_embeddings(family: Family, request: &EmbeddingsRequest<'_>) -> i64 {
+fn of_embeddings(family: Family, request: &EmbeddingsRequest<'_>) -> Vec<i64> {
     match &request.input {
-        EmbeddingInput::Texts(texts) => {
-            texts.iter().fold(0_i64, |total, text| total.saturating_add(whole(count(family, text))))
-        }
-        EmbeddingInput::Tokens(lengths) => lengths.iter().fold(0, |total, length| total.saturating_add(whole(*length))),
+        EmbeddingInput::Texts(texts) => texts.iter().map(|text| whole(count(family, text))).collect(),
+        EmbeddingInput::Tokens(lengths) => lengths.iter().map(|length| whole(*length)).collect(),
     }
 }
 
@@ -195,6 +193,6 @@ mod tests {
     async fn token_inputs_count_by_their_number() {
         let body = Bytes::from_static(br#"{"input":[[1,2,3],[4]]}"#);
         let request = EmbeddingsRequest::parse(&body).unwrap();
-        assert_eq!(TokenCounter::new().embeddings(Family::Estimated, &body, &request).await.unwrap(), 4);
+        assert_eq!(TokenCounter::new().embeddings(Family::Estimated, &body, &request).await.unwrap(), [3, 1]);
     }
 }

@@ -1,6 +1,7 @@
 //! Calls that one target of a route does not answer, and another does.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use domain::ConnectionId;
 use futures::StreamExt;
@@ -95,6 +96,23 @@ async fn a_connection_that_failed_five_times_is_left_alone() -> anyhow::Result<(
 }
 
 #[tokio::test]
+async fn a_connection_that_was_repaired_is_used_at_once() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let edge = world.edge().await?;
+    world.every_chat(failing(500));
+    for _ in 0..5 {
+        assert_eq!(error_of(edge.chat(json!({})).send().await?).await.2, "upstream_failed");
+    }
+    assert_eq!(error_of(edge.chat(json!({})).send().await?).await.2, "upstream_circuit_open");
+    world.every_chat(Behaviour::default());
+    world.database.change_connection(world.connection, "base_url = base_url").await?;
+    let works = until("it is used again", async || Ok(edge.chat(json!({})).send().await?.status() == 200));
+    // Long before it would be tried again anyway.
+    tokio::time::timeout(Duration::from_secs(15), works).await??;
+    edge.stop().await
+}
+
+#[tokio::test]
 async fn a_refused_credential_is_not_the_end_and_a_refused_request_is() -> anyhow::Result<()> {
     let pair = Pair::new(1, 1).await?;
     let edge = pair.world.edge().await?;
@@ -157,6 +175,22 @@ async fn another_providers_api_makes_no_difference_to_the_client() -> anyhow::Re
     let messages = json!({ "model": "fast", "max_tokens": 9, "messages": [{ "role": "user", "content": "a" }] });
     let body = body_of(edge.post("/v1/messages", &messages).send().await?, 200).await;
     assert_eq!((&body["type"], &body["content"][0]["text"]), (&json!("message"), &json!("The moon is round.")));
+    edge.stop().await
+}
+
+#[tokio::test]
+async fn a_provider_that_was_never_asked_is_not_named() -> anyhow::Result<()> {
+    let pair = Pair::new(1, 1).await?;
+    pair.world.database.change_connection(pair.spare_connection, "provider_type = 'anthropic'").await?;
+    let edge = pair.world.edge().await?;
+    pair.world.every_chat(failing(500));
+    // The spare one has no form for a conversation in which nobody says anything.
+    let rules = json!({ "messages": [{ "role": "system", "content": "Be brief." }] });
+    let answer = edge.chat(rules).send().await?;
+    assert_eq!((answer.status().as_u16(), named(&answer)), (502, (Some("1"), Some("provider"), Some("real-chat"))));
+    assert_eq!(pair.seen(), (1, 0));
+    let logged = pair.world.the_logged_call().await?;
+    assert_eq!((logged.model.as_deref(), logged.connection_id), (Some("real-chat"), Some(pair.world.connection.0)));
     edge.stop().await
 }
 

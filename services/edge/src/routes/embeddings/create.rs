@@ -5,7 +5,7 @@ use axum::response::Response;
 use providers::{EmbeddingsRequest, UpstreamError};
 use rand::rng;
 
-use crate::catalog::Target;
+use crate::catalog::{Target, distinct_providers};
 use crate::completion::Asked;
 use crate::error::{EdgeError, Failure};
 use crate::single::{Sending, Single, Tariff, answer};
@@ -23,8 +23,8 @@ pub(crate) async fn create(
     let chosen = project.choose(&request.model, &asked.caller)?;
     let route = &chosen.route;
     let targets = route.order_of_embedders(&mut rng())?;
-    for target in targets.iter().filter_map(|at| route.targets.get(*at)) {
-        project.allow_features(&asked.caller, route, &request.costly_features(target.provider))?;
+    for provider in distinct_providers(targets.iter().filter_map(|at| route.targets.get(*at))) {
+        project.allow_features(&asked.caller, route, &request.costly_features(provider))?;
     }
     // All targets have the same model.
     let family = route.at(&targets, 0)?.measure.family;
@@ -34,7 +34,7 @@ pub(crate) async fn create(
         route,
         targets: &targets,
         tags: std::mem::take(&mut asked.tags).and(request.metadata, request.user.as_deref()),
-        prompt_tokens: edge.counter.embeddings(family, &received, &request).await?,
+        tokens: edge.counter.embeddings(family, &received, &request).await?,
         tariff: Tariff::Tokens,
     };
     let mut make = |target: &Target| {

@@ -32,7 +32,7 @@ pub(crate) async fn create(
         route,
         targets: &targets,
         tags: std::mem::take(&mut asked.tags).and(request.metadata, request.user.as_deref()),
-        prompt_tokens: texts.saturating_add(measure.pictures(request.images)),
+        tokens: vec![texts.saturating_add(measure.pictures(request.images))],
         tariff: Tariff::Moderations,
     };
     let mut make = |target: &Target| Ok(request.call(&target.model, &chosen.public_model));

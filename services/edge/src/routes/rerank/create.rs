@@ -38,7 +38,7 @@ pub(crate) async fn create(
         targets: &targets,
         tags: std::mem::take(&mut asked.tags).and(request.metadata, None),
         // As Voyage bills it (API reference, Rerankers): the query once for each document.
-        prompt_tokens: tokens,
+        tokens: vec![tokens],
         tariff: Tariff::SearchUnits(search_units(query, &documents, request.max_tokens_per_doc)),
     };
     let mut make = |target: &Target| request.call(target.provider, &target.model, &id);
