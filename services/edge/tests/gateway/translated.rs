@@ -112,6 +112,44 @@ async fn a_stream_of_another_dialect_that_breaks_off_is_an_error() -> anyhow::Re
 }
 
 #[tokio::test]
+async fn what_gemini_has_reported_is_paid_however_its_stream_ends() -> anyhow::Result<()> {
+    let event = |text: &str, output: i64| {
+        let usage = json!({ "promptTokenCount": 1000, "candidatesTokenCount": output, "thoughtsTokenCount": 300 });
+        let candidate = json!({ "content": { "role": "model", "parts": [{ "text": text }] }, "index": 0 });
+        format!("data: {}\n\n", json!({ "candidates": [candidate], "usageMetadata": usage }))
+    };
+    let world = world(GEMINI, "gemini-2.5-flash").await?;
+    let edge = world.edge().await?;
+    let body = format!("{}{}", event("Full ", 2), event("tonight.", 4));
+    for (calls, client_leaves, status) in [(1, true, 499), (2, false, 502)] {
+        next(&world, Behaviour { stay_open: client_leaves, ..raw("text/event-stream", body.clone()) });
+        let mut answer = edge.chat(json!({ "stream": true })).send().await?;
+        let mut got = String::new();
+        while let Some(piece) = answer.chunk().await? {
+            got.push_str(std::str::from_utf8(&piece)?);
+            if client_leaves && got.contains("tonight.") {
+                break;
+            }
+        }
+        drop(answer);
+        let logged = world.logged(calls).await?.pop().unwrap();
+        assert_eq!((logged.status, logged.state.as_str()), (status, "estimated"), "{logged:?}");
+        assert_eq!((logged.prompt_tokens, logged.charged_tokens), (Some(1000), 1304), "{logged:?}");
+    }
+
+    edge.stop().await?;
+
+    world.database.change_project(world.project, "enforcement = 'hard'").await?;
+    let edge = world.edge().await?;
+    next(&world, raw("text/event-stream", event(&"many more words ".repeat(100), 600)));
+    let text = edge.chat(json!({ "stream": true, "max_tokens": 70 })).send().await?.text().await?;
+    assert!(text.contains("\"length\""), "{text}");
+    let logged = world.logged(3).await?.pop().unwrap();
+    assert_eq!((logged.status, logged.charged_tokens), (200, 1900), "{logged:?}");
+    edge.stop().await
+}
+
+#[tokio::test]
 async fn errors_of_other_dialects_keep_their_meaning() -> anyhow::Result<()> {
     let world = world(GEMINI, "gemini-2.5-flash").await?;
     let edge = world.edge().await?;

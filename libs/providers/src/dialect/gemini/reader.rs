@@ -16,7 +16,7 @@ use crate::usage::{Lacks, Usage, count};
 #[derive(Debug)]
 pub(crate) struct GeminiReader {
     credential: Option<Secret>,
-    /// Told once the answer has ended: until then it is of what there is so far, and often without the output.
+    /// Told on as the answer's own once it has ended: until then it is of what there is so far, and often without the output.
     usage: Option<Usage>,
     ids: CallIds,
     started: bool,
@@ -139,6 +139,15 @@ impl Reader for GeminiReader {
     /// There is no last event: the stream just ends.
     fn is_over(&self) -> bool {
         false
+    }
+
+    /// What has been told of the output before the end is the least that it comes to.
+    fn usage_so_far(&self) -> Option<Usage> {
+        let usage = self.usage.filter(Usage::is_possible)?;
+        Some(match usage.lacks {
+            Lacks::Nothing => Usage { lacks: Lacks::Completion, ..usage },
+            Lacks::Prompt | Lacks::Completion => usage,
+        })
     }
 }
 
