@@ -16,6 +16,7 @@ use domain::{ApiKey, ApiKeyId, KeyHash, KeyKind, ProjectId, Scope};
 use http::HeaderMap;
 
 use crate::error::{EdgeError, Failure, KeyState};
+use crate::header_text;
 use crate::state::Shared;
 use headers::{asked_project, forwarded_for, key_text};
 use principals::Recalled;
@@ -176,7 +177,13 @@ fn choose_project(known: &Known, asked: Option<&str>) -> Result<ProjectId, EdgeE
     }
     match known.grants.as_slice() {
         [(only, _)] => Ok(*only),
-        several => Err(EdgeError::ProjectRequired { names: several.iter().map(|(_, name)| name.clone()).collect() }),
+        several => {
+            // As the request's header takes them: by name, or by id where no header carries the name everywhere.
+            let listed = |(id, name): &(ProjectId, String)| {
+                if header_text::is_plain(name) { name.clone() } else { id.to_string() }
+            };
+            Err(EdgeError::ProjectRequired { projects: several.iter().map(listed).collect() })
+        }
     }
 }
 

@@ -41,7 +41,7 @@ pub(crate) enum EdgeError {
     #[error("the API key lacks the scope {}", .0.as_str())]
     Scope(Scope),
     #[error("the API key is granted to several projects: name one in the header X-Ragmux-Project")]
-    ProjectRequired { names: Vec<String> },
+    ProjectRequired { projects: Vec<String> },
     #[error("the API key is not granted to this project")]
     ProjectNotGranted,
     #[error("there is no such route: {method} {path}")]

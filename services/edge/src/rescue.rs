@@ -16,10 +16,14 @@ use time::OffsetDateTime;
 
 use crate::admission::limits_of_messages;
 use crate::error::{EdgeError, Face, Failure, Shape};
+use crate::header_text;
 
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 const PROJECTS: HeaderName = HeaderName::from_static("x-ragmux-projects");
+
+/// What the header of projects has at most, in bytes.
+const LONGEST_LIST: usize = 4096;
 
 /// Turns failures, and panics of a handler, into answers.
 pub(crate) async fn rescue(request: Request, next: Next) -> Response {
@@ -72,8 +76,8 @@ fn answer(shape: Shape, failure: &Failure, id: Option<RequestId>, own: &HeaderMa
     if face.final_for_now {
         headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
     }
-    if let EdgeError::ProjectRequired { names } = &failure.error
-        && let Ok(value) = HeaderValue::from_str(&header_list(names))
+    if let EdgeError::ProjectRequired { projects } = &failure.error
+        && let Some(value) = header_text::list(projects, LONGEST_LIST)
     {
         headers.insert(PROJECTS, value);
     }
@@ -102,12 +106,6 @@ fn log(error: &EdgeError, face: &Face<'_>) {
 
 fn whole_seconds(duration: Duration) -> u64 {
     duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
-}
-
-/// Names joined for a header; what a header cannot carry becomes a question mark.
-fn header_list(names: &[String]) -> String {
-    let joined = names.join(",");
-    joined.chars().map(|c| if c.is_ascii_graphic() || c == ' ' { c } else { '?' }).take(4096).collect()
 }
 
 #[cfg(test)]

@@ -6,12 +6,13 @@ use providers::Attempts;
 
 use crate::admission::MODEL;
 use crate::catalog::Target;
+use crate::header_text;
 
 const ATTEMPTS: HeaderName = HeaderName::from_static("x-ragmux-attempts");
 const CONNECTION: HeaderName = HeaderName::from_static("x-ragmux-connection");
 const DROPPED: HeaderName = HeaderName::from_static("x-ragmux-dropped");
 
-/// What a header lists at most, in bytes; whole names are left out at its end.
+/// What the header of dropped fields has at most, in bytes.
 const LONGEST_LIST: usize = 1024;
 
 /// Tells of the last attempt, which went to `target`, and of the fields that had no place there. The price is the
@@ -42,48 +43,12 @@ pub(crate) fn note(
 pub(crate) fn describe(target: Option<&Target>, dropped: &[String], headers: &mut HeaderMap) {
     if let Some(target) = target {
         for (name, text) in [(MODEL, &target.model), (CONNECTION, &target.name)] {
-            if let Ok(value) = HeaderValue::from_str(text) {
+            if let Some(value) = header_text::name(text) {
                 headers.insert(name, value);
             }
         }
     }
-    if let Some(list) = list(dropped) {
+    if let Some(list) = header_text::list(dropped, LONGEST_LIST) {
         headers.insert(DROPPED, list);
-    }
-}
-
-/// Names for a header, separated by commas.
-fn list(names: &[String]) -> Option<HeaderValue> {
-    let mut list = String::new();
-    for name in names.iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b',')) {
-        if list.len() + name.len() + 2 > LONGEST_LIST {
-            break;
-        }
-        if !list.is_empty() {
-            list.push_str(", ");
-        }
-        list.push_str(name);
-    }
-    HeaderValue::from_str(&list).ok().filter(|value| !value.is_empty())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_list_has_whole_names_that_a_header_can_carry() {
-        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        assert_eq!(
-            list(&names(&["logit_bias", "a\nb", "ü", "tools[0].strict"])).unwrap(),
-            "logit_bias, tools[0].strict"
-        );
-        assert_eq!(list(&names(&["a,b"])), None);
-        let many: Vec<String> = (0..1000).map(|number| format!("field{number}")).collect();
-        let value = list(&many).unwrap();
-        assert!(
-            value.len() <= LONGEST_LIST
-                && value.to_str().unwrap().split(", ").all(|name| many.contains(&name.to_owned()))
-        );
     }
 }

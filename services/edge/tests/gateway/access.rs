@@ -85,7 +85,7 @@ async fn a_key_for_several_projects_names_one() -> anyhow::Result<()> {
         }
     };
     let none = ask(None).send().await?;
-    assert_eq!(header(&none, "x-ragmux-projects"), Some("shop,b?ro"));
+    assert_eq!(header(&none, "x-ragmux-projects"), Some(format!("shop, {second}").as_str()));
     assert_eq!(error_of(none).await, (400, "invalid_request_error".to_owned(), json!("project_required")));
     for name in ["büro".to_owned(), second.to_string()] {
         let answer = ask(Some(name)).send().await?;
