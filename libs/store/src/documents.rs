@@ -48,6 +48,8 @@ pub struct Document {
     pub live_version: Option<i32>,
     /// Claims since the last upload, reprocess or finish.
     pub attempts: i32,
+    /// Passing errors that it has waited out.
+    pub retries: i32,
     /// When it is due, if it waits.
     pub run_at: OffsetDateTime,
     /// When it was first uploaded.
@@ -75,7 +77,7 @@ macro_rules! select_documents {
             Document,
             "SELECT d.id, d.store_id, d.file_name, d.title, d.external_key, d.media_type, d.size, d.metadata, d.status,
                     d.stage, d.progress_done, d.progress_total, d.error_code, d.error_text, d.chunk_count, d.page_count,
-                    d.content_version, d.live_version, d.attempts, d.run_at, d.created_at, d.updated_at, d.ready_at
+                    d.content_version, d.live_version, d.attempts, d.retries, d.run_at, d.created_at, d.updated_at, d.ready_at
                FROM documents d JOIN document_stores s ON s.id = d.store_id " + $tail
             $(, $argument)*
         )
@@ -189,9 +191,13 @@ impl Store {
     /// [`StoreError::NotFound`].
     pub async fn delete_document(&self, reach: Reach, id: DocumentId, entry: &AuditEntry) -> Result<(), StoreError> {
         let deleted = sqlx::query_scalar!(
-            "WITH deleted AS (
-                 DELETE FROM documents d USING document_stores s
-                  WHERE d.id = $1 AND s.id = d.store_id AND can_reach_project(s.project_id, $2)
+            "WITH place AS MATERIALIZED (
+                 -- The store before the document, as uploads lock them.
+                 SELECT s.id FROM documents d JOIN document_stores s ON s.id = d.store_id
+                  WHERE d.id = $1 AND can_reach_project(s.project_id, $2)
+                    FOR NO KEY UPDATE OF s),
+             deleted AS (
+                 DELETE FROM documents d USING place WHERE d.id = $1 AND d.store_id = place.id
                  RETURNING d.id, d.store_id, d.blob_id, d.live_version),
              released AS (
                  UPDATE blobs b SET touched_at = clock_timestamp() FROM deleted WHERE b.id = deleted.blob_id),

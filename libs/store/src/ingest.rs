@@ -258,15 +258,21 @@ impl Store {
         finish: &Finish,
         patience: Duration,
     ) -> Result<bool, StoreError> {
-        let mut transaction = self.begin_within(patience).await?;
+        let mut transaction = self.begin_by_index(patience).await?;
         let done = sqlx::query_scalar!(
-            "WITH finished AS (
+            "WITH place AS MATERIALIZED (
+                 -- The store before the document, as uploads lock them.
+                 SELECT s.id FROM documents d JOIN document_stores s ON s.id = d.store_id
+                  WHERE d.id = $1 AND d.claim_token = $2 AND d.content_version = $3 AND d.status = 'processing'
+                    FOR NO KEY UPDATE OF s
+             ), finished AS (
                  UPDATE documents d
                     SET status = 'ready', live_version = d.content_version, chunk_count = $4::int, page_count = $5,
                         title = $6, extraction = $7, attempts = 0, parser_deaths = 0, retries = 0,
                         retrying_since = NULL, claimed_by = NULL, claimed_at = NULL, lease_until = NULL, stage = NULL,
                         progress_done = $4::int, progress_total = $4::int, error_code = NULL, error_text = NULL,
                         ready_at = clock_timestamp(), updated_at = clock_timestamp()
+                   FROM place
                   WHERE d.id = $1 AND d.claim_token = $2 AND d.content_version = $3 AND d.status = 'processing'
                     AND (SELECT count(*) FROM chunks c WHERE c.document_id = $1 AND c.content_version = $3) = $4::int
                  RETURNING d.id, d.store_id

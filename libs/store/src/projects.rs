@@ -239,7 +239,7 @@ impl Store {
         Ok(ProjectId(made.id))
     }
 
-    /// Changes a project within reach that still has the given revision.
+    /// Changes a project within reach that still has the given revision. Documents that wait for its budget are due then.
     ///
     /// # Errors
     /// [`StoreError::AlreadyExists`] when the name is taken; [`StoreError::Conflict`] when the project was changed or
@@ -278,7 +278,12 @@ impl Store {
         )
         .fetch_optional(self.pool())
         .await?;
-        changed.map(|_| ()).ok_or(StoreError::Conflict)
+        changed.ok_or(StoreError::Conflict)?;
+        if let Err(error) = self.release_budget_waits(id).await {
+            // The change itself stands. They are due when the window ends, as if nothing had been changed.
+            tracing::warn!(error = &error as &dyn std::error::Error, "documents that wait for a budget were not told");
+        }
+        Ok(())
     }
 
     /// Gives a project a new key in place of its old one, which ends with this statement.

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use domain::{BlobId, DocumentFailure, DocumentId, StoreId};
+use domain::{BlobId, ConnectionId, DocumentFailure, DocumentId, ProjectId, StoreId};
 
 use crate::bounded::Transaction;
 use crate::{Store, StoreError, Topic};
@@ -36,6 +36,8 @@ pub struct Claim {
     pub key: ClaimKey,
     /// Where it goes.
     pub store: StoreId,
+    /// What embeds it.
+    pub connection: ConnectionId,
     /// Its bytes.
     pub blob: BlobId,
     /// How many.
@@ -67,6 +69,10 @@ pub struct ClaimRequest<'a> {
     pub lease: Duration,
     /// Claims after which a document whose lease lapses again is given up.
     pub max_attempts: i32,
+    /// Connections that are left alone: of stores that are embedded by one of them nothing is begun.
+    pub left_alone: &'a [ConnectionId],
+    /// Connections that are to be tried with one document.
+    pub on_trial: &'a [ConnectionId],
 }
 
 /// What a claim brought.
@@ -74,8 +80,31 @@ pub struct ClaimRequest<'a> {
 pub struct Claimed {
     /// The documents.
     pub documents: Vec<Claim>,
-    /// The last store that was looked at: the next cursor. `None` when no store after the cursor has anything waiting.
-    pub window_end: Option<StoreId>,
+    /// The last store that was looked at and, if the slots were not enough for each, had its turn. `None` when no store after
+    /// the cursor has anything waiting.
+    pub next_cursor: Option<StoreId>,
+    /// Something was due and was not had, because somebody else was at it in the same moment.
+    pub contended: bool,
+}
+
+/// What the death of a parser came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ParserDeath {
+    /// How often the document's parser has died.
+    pub deaths: i32,
+    /// Whether that was the last time: the document has failed.
+    pub is_final: bool,
+}
+
+/// How often a document is tried again whose parser dies.
+#[derive(Clone, Copy, Debug)]
+pub struct ParserTries {
+    /// Deaths after which it fails.
+    pub max_deaths: i32,
+    /// Claims without a verdict after which it fails.
+    pub max_attempts: i32,
+    /// How long it waits in between.
+    pub delay: Duration,
 }
 
 impl Store {
@@ -86,7 +115,8 @@ impl Store {
     /// # Errors
     /// [`StoreError::Timeout`] when it takes longer than the [`patience`] of the lease; otherwise as for any statement.
     pub async fn claim_documents(&self, request: &ClaimRequest<'_>) -> Result<Claimed, StoreError> {
-        let mut transaction = self.begin_within(patience(request.lease)).await?;
+        let ids = |connections: &[ConnectionId]| connections.iter().map(|connection| connection.0).collect::<Vec<_>>();
+        let mut transaction = self.begin_by_index(patience(request.lease)).await?;
         let rows = sqlx::query_file!(
             "src/queries/claim.sql",
             request.cursor.0,
@@ -95,20 +125,24 @@ impl Store {
             request.owner,
             request.max_attempts,
             DocumentFailure::GaveUpAfterAttempts.sentence(),
-            milliseconds(request.lease)
+            milliseconds(request.lease),
+            &ids(request.left_alone),
+            &ids(request.on_trial)
         )
         .fetch_all(&mut transaction)
         .await?;
         transaction.commit().await?;
         let mut claimed = Claimed::default();
         for row in rows {
-            claimed.window_end = row.window_end.map(StoreId);
+            claimed.next_cursor = row.next_cursor.map(StoreId);
+            claimed.contended = row.contended;
             let (Some(id), Some(token), Some(content_version)) = (row.id, row.claim_token, row.content_version) else {
                 continue;
             };
             claimed.documents.push(Claim {
                 key: ClaimKey { document: DocumentId(id), token, content_version },
                 store: StoreId(row.store_id.unwrap_or_default()),
+                connection: ConnectionId(row.connection_id.unwrap_or_default()),
                 blob: BlobId(row.blob_id.unwrap_or_default()),
                 size: row.size.unwrap_or_default(),
                 file_name: row.file_name.unwrap_or_default(),
@@ -127,6 +161,22 @@ impl Store {
         sqlx::query_scalar!("SELECT set_config('statement_timeout', $1, true)", milliseconds(patience).to_string())
             .fetch_one(&mut transaction)
             .await?;
+        transaction.beyond(patience);
+        Ok(transaction)
+    }
+
+    /// The same for a statement of the queue. Its plan is made once and by index alone: planning takes longer than the
+    /// work, and the tables are small when the first plan is made and large later.
+    pub(crate) async fn begin_by_index(&self, patience: Duration) -> Result<Transaction, StoreError> {
+        let mut transaction = self.begin().await?;
+        sqlx::query!(
+            "SELECT set_config('statement_timeout', $1, true) AS timeout,
+                    set_config('plan_cache_mode', 'force_generic_plan', true) AS mode,
+                    set_config('enable_seqscan', 'off', true) AS scan",
+            milliseconds(patience).to_string()
+        )
+        .fetch_one(&mut transaction)
+        .await?;
         transaction.beyond(patience);
         Ok(transaction)
     }
@@ -152,7 +202,7 @@ impl Store {
     /// [`StoreError::Timeout`] when it takes longer than the [`patience`] of the lease; otherwise as for any statement.
     pub async fn renew_leases(&self, claims: &[ClaimKey], lease: Duration) -> Result<Vec<DocumentId>, StoreError> {
         let (ids, tokens): (Vec<i64>, Vec<i64>) = claims.iter().map(|key| (key.document.0, key.token)).unzip();
-        let mut transaction = self.begin_within(patience(lease)).await?;
+        let mut transaction = self.begin_by_index(patience(lease)).await?;
         let renewed = sqlx::query_scalar!(
             "UPDATE documents d SET lease_until = clock_timestamp() + $3::bigint * interval '1 millisecond'
                FROM unnest($1::bigint[], $2::bigint[]) c (id, token)
@@ -188,21 +238,37 @@ impl Store {
         Ok(result.rows_affected() == 1)
     }
 
-    /// Counts a death of the parser and returns how many there were; `None` when the claim is lost.
+    /// Ends a claim whose parser died. The attempt counts; the document waits to be tried again, or fails with the code
+    /// when that was the last try. `None` when the claim is lost.
     ///
     /// # Errors
     /// As for any statement.
-    pub async fn count_parser_death(&self, key: ClaimKey) -> Result<Option<i32>, StoreError> {
-        Ok(sqlx::query_scalar!(
-            "UPDATE documents SET parser_deaths = parser_deaths + 1
-              WHERE id = $1 AND claim_token = $2 AND content_version = $3 AND status = 'processing'
-             RETURNING parser_deaths",
+    pub async fn record_parser_death(
+        &self,
+        key: ClaimKey,
+        failure: DocumentFailure,
+        tries: ParserTries,
+    ) -> Result<Option<ParserDeath>, StoreError> {
+        let row = sqlx::query!(
+            r#"UPDATE documents SET
+                   status = CASE WHEN parser_deaths + 1 >= $6 OR attempts >= $7 THEN 'failed' ELSE 'delayed' END,
+                   run_at = clock_timestamp() + $8::bigint * interval '1 millisecond',
+                   parser_deaths = parser_deaths + 1, error_code = $4, error_text = $5, claimed_by = NULL,
+                   claimed_at = NULL, lease_until = NULL, stage = NULL, updated_at = clock_timestamp()
+                WHERE id = $1 AND claim_token = $2 AND content_version = $3 AND status = 'processing'
+               RETURNING parser_deaths, status = 'failed' AS "is_final!""#,
             key.document.0,
             key.token,
-            key.content_version
+            key.content_version,
+            failure.code(),
+            failure.sentence(),
+            tries.max_deaths,
+            tries.max_attempts,
+            milliseconds(tries.delay)
         )
         .fetch_optional(self.pool())
-        .await?)
+        .await?;
+        Ok(row.map(|row| ParserDeath { deaths: row.parser_deaths, is_final: row.is_final }))
     }
 
     /// Ends a claim for good with a code and a sentence. Returns whether the claim still held.
@@ -225,9 +291,9 @@ impl Store {
         Ok(result.rows_affected() == 1)
     }
 
-    /// Ends a claim that met something passing: the attempt is given back and the document waits, `delayed`. After
-    /// `max_age` of such waits in a row it fails with the code instead; a wait for a budget has no age (`None`) and is
-    /// not counted as a retry. Returns whether the claim still held.
+    /// Ends a claim that met something passing: the attempt is given back and the document waits, `delayed`. What it
+    /// meets `max_age` after the first such end in a row, or later, fails it with the code instead; no wait goes beyond
+    /// that moment. Returns whether the claim still held.
     ///
     /// # Errors
     /// As for any statement.
@@ -236,17 +302,16 @@ impl Store {
         key: ClaimKey,
         failure: DocumentFailure,
         delay: Duration,
-        max_age: Option<Duration>,
+        max_age: Duration,
     ) -> Result<bool, StoreError> {
         let result = sqlx::query!(
             "UPDATE documents SET
-                 status = CASE WHEN retrying_since < clock_timestamp() - $7::bigint * interval '1 millisecond'
+                 status = CASE WHEN retrying_since + $7::bigint * interval '1 millisecond' <= clock_timestamp()
                                THEN 'failed' ELSE 'delayed' END,
-                 run_at = clock_timestamp() + $6::bigint * interval '1 millisecond',
-                 attempts = greatest(attempts - 1, 0),
-                 retries = retries + CASE WHEN $7::bigint IS NULL THEN 0 ELSE 1 END,
-                 retrying_since = CASE WHEN $7::bigint IS NULL THEN retrying_since
-                                       ELSE coalesce(retrying_since, clock_timestamp()) END,
+                 run_at = least(clock_timestamp() + $6::bigint * interval '1 millisecond',
+                                coalesce(retrying_since, clock_timestamp()) + $7::bigint * interval '1 millisecond'),
+                 attempts = greatest(attempts - 1, 0), retries = retries + 1,
+                 retrying_since = coalesce(retrying_since, clock_timestamp()),
                  error_code = $4, error_text = $5, claimed_by = NULL, claimed_at = NULL, lease_until = NULL,
                  stage = NULL, updated_at = clock_timestamp()
               WHERE id = $1 AND claim_token = $2 AND content_version = $3 AND status = 'processing'",
@@ -256,15 +321,63 @@ impl Store {
             failure.code(),
             failure.sentence(),
             milliseconds(delay),
-            max_age.map(milliseconds)
+            milliseconds(max_age)
         )
         .execute(self.pool())
         .await?;
         Ok(result.rows_affected() == 1)
     }
 
-    /// Puts a process's claims back, due at once, with their attempts given back: what a clean stop does. Others are told.
-    /// Returns how many were put back.
+    /// Ends a claim whose project has no budget left: the attempt is given back and the document waits, `delayed`, for
+    /// `delay` or until the project is changed ([`Store::release_budget_waits`]). Such a wait is no retry, and what came
+    /// before it is not held against the document any more. Returns whether the claim still held.
+    ///
+    /// # Errors
+    /// As for any statement.
+    pub async fn delay_for_budget(&self, key: ClaimKey, delay: Duration) -> Result<bool, StoreError> {
+        let failure = DocumentFailure::Budget;
+        let result = sqlx::query!(
+            "UPDATE documents SET
+                 status = 'delayed', run_at = clock_timestamp() + $6::bigint * interval '1 millisecond',
+                 attempts = greatest(attempts - 1, 0), retrying_since = NULL, error_code = $4, error_text = $5,
+                 claimed_by = NULL, claimed_at = NULL, lease_until = NULL, stage = NULL,
+                 updated_at = clock_timestamp()
+              WHERE id = $1 AND claim_token = $2 AND content_version = $3 AND status = 'processing'",
+            key.document.0,
+            key.token,
+            key.content_version,
+            failure.code(),
+            failure.sentence(),
+            milliseconds(delay)
+        )
+        .execute(self.pool())
+        .await?;
+        Ok(result.rows_affected() == 1)
+    }
+
+    /// Makes the documents due that wait for a budget of this project: it may have one now. Returns how many.
+    ///
+    /// # Errors
+    /// As for any statement.
+    pub(crate) async fn release_budget_waits(&self, project: ProjectId) -> Result<u64, StoreError> {
+        let released = sqlx::query!(
+            "UPDATE documents SET run_at = clock_timestamp()
+              WHERE status = 'delayed' AND error_code = $2 AND run_at > clock_timestamp()
+                AND store_id IN (SELECT id FROM document_stores WHERE project_id = $1)",
+            project.0,
+            DocumentFailure::Budget.code()
+        )
+        .execute(self.pool())
+        .await?
+        .rows_affected();
+        if released > 0 {
+            self.notify(Topic::Documents).await?;
+        }
+        Ok(released)
+    }
+
+    /// Puts claims back, due at once and in the place they had, with their attempts given back: what a clean stop does.
+    /// Others are told. Returns how many were put back.
     ///
     /// # Errors
     /// As for any statement.
@@ -272,7 +385,7 @@ impl Store {
         let (ids, tokens): (Vec<i64>, Vec<i64>) = claims.iter().map(|key| (key.document.0, key.token)).unzip();
         let result = sqlx::query!(
             "UPDATE documents d
-                SET status = 'pending', run_at = clock_timestamp(), attempts = greatest(attempts - 1, 0),
+                SET status = 'pending', run_at = least(run_at, clock_timestamp()), attempts = greatest(attempts - 1, 0),
                     claimed_by = NULL, claimed_at = NULL, lease_until = NULL, stage = NULL,
                     updated_at = clock_timestamp()
                FROM unnest($1::bigint[], $2::bigint[]) c (id, token)

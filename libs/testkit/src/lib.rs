@@ -14,14 +14,17 @@ mod standing;
 mod wait;
 
 pub use database::{database, postgres_program, unmigrated_database};
-pub use domain::{ApiKey, ApiKeyId, InstanceId, KeyKind, NanoUsd, Price, ProjectId, RequestId, RouteId, Tier, UserId};
+pub use domain::{
+    ApiKey, ApiKeyId, DocumentId, InstanceId, KeyKind, NanoUsd, Price, ProjectId, RequestId, RouteId, StoreId, Tier,
+    UserId,
+};
 pub use http::http_client;
 pub use private_server::PrivateServer;
 pub use proxy::DatabaseProxy;
 pub use stack::{Admin, Builder, Process, Project, Role, Stack};
 pub use standing::standing;
 pub use store::testing::{
-    Cap, LedgerWatch, LogRow, LoggedCall, Meter, RoleName, TestDatabase, TierCap, TierId, TierTotals, UsageRow,
-    WatchedCall, WatchedRow,
+    Cap, DocumentFacts, IngestTotals, LedgerWatch, LogRow, LoggedCall, Meter, RoleName, TestDatabase, TierCap, TierId,
+    TierTotals, UsageRow, WatchedCall, WatchedRow,
 };
 pub use wait::{DEADLINE, early_in_a_minute, eventually, until};

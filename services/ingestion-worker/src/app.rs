@@ -20,8 +20,10 @@ use vault::Vault;
 use crate::config::Config;
 use crate::dispatcher::Dispatcher;
 use crate::job::Workshop;
+use crate::lanes::Lanes;
 use crate::lease::Leases;
 use crate::parser::{Parser, ParserSettings};
+use crate::tally::{Counted, Tally};
 
 /// Running jobs may end by themselves for this long; then they are cancelled.
 const JOBS_BUDGET: Duration = Duration::from_secs(30);
@@ -61,6 +63,7 @@ pub async fn run(process: Process, config: Config) -> anyhow::Result<()> {
     };
     let member = Membership::join(store.clone(), health.clone(), identity, &process.stop).await?;
     let (ledger, ledger_tasks) = Ledger::start(&store, &member.standing(), config.orphan_after.0);
+    let tally = Arc::new(Tally::default());
     let workshop = Arc::new(Workshop {
         store: store.clone(),
         providers,
@@ -69,23 +72,23 @@ pub async fn run(process: Process, config: Config) -> anyhow::Result<()> {
         parser: Parser::new(ParserSettings::own_binary(config.sandbox)),
         max_chunks: config.max_chunks,
         lease: config.lease,
+        max_attempts: config.max_attempts,
+        tally: Arc::clone(&tally),
     });
-    let leases = Leases::new(store.clone(), config.lease);
+    let leases = Leases::new(store.clone(), config.lease, Arc::clone(&tally));
     let renewals = tokio::spawn(leases.clone().run());
     let jobs = TaskTracker::new();
     let stop_claiming = CancellationToken::new();
     let dispatcher = Dispatcher {
         workshop,
         leases: leases.clone(),
-        store: store.clone(),
         owner: member.owner(),
         workers: config.workers,
-        lease: config.lease,
         poll_interval: config.poll_interval,
-        max_attempts: config.max_attempts,
         // Somewhere of its own, so that workers that start together do not all begin with the same stores.
         cursor: StoreId(rand::random_range(0..=1_000)),
         jobs: jobs.clone(),
+        lanes: Lanes::default(),
     };
     health.started();
     member.active();
@@ -132,13 +135,17 @@ pub async fn run(process: Process, config: Config) -> anyhow::Result<()> {
         renewals.abort();
         match timeout(HAND_BACK, store_of_claims.hand_back_documents(&claims)).await {
             Ok(Ok(0)) => {}
-            Ok(Ok(documents)) => tracing::info!(documents, "documents were put back"),
+            Ok(Ok(documents)) => {
+                tally.count_many(Counted::PutBack, documents);
+                tracing::info!(documents, "documents were put back");
+            }
             Err(_) => tracing::warn!(claims = claims.len(), "documents were not put back in time; their leases lapse"),
             Ok(Err(error)) => tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 "documents could not be put back; their leases lapse"
             ),
         }
+        tally.log();
     });
     stages.push("settle calls", SETTLE_BUDGET, move |_| async move {
         ledger_tasks.finish(SETTLE_BUDGET).await;

@@ -12,27 +12,40 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::job::Workshop;
+use crate::lanes::Lanes;
 use crate::lease::Leases;
+use crate::tally::Counted;
 
 /// Stores looked at in one claim.
 const WINDOW: i32 = 16;
 /// For an answer to arrive that the server has given in time.
 const ANSWER: Duration = Duration::from_millis(500);
 const LISTEN_PAUSE: Duration = Duration::from_secs(5);
+/// Until those are done who were at the same documents.
+const SOON: Duration = Duration::from_millis(50);
 
 /// Claims and hands out.
 pub(crate) struct Dispatcher {
     pub(crate) workshop: Arc<Workshop>,
     pub(crate) leases: Leases,
-    pub(crate) store: Store,
     pub(crate) owner: Arc<str>,
     pub(crate) workers: usize,
-    pub(crate) lease: Duration,
     pub(crate) poll_interval: Duration,
-    pub(crate) max_attempts: i32,
     /// The store after which the first claim begins.
     pub(crate) cursor: StoreId,
     pub(crate) jobs: TaskTracker,
+    pub(crate) lanes: Lanes,
+}
+
+/// When to look at the queue again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// For the next free worker: there may be more.
+    AtOnce,
+    /// Something is due that somebody else was at.
+    Soon,
+    /// With the next poll, unless something wakes us before.
+    AtPoll,
 }
 
 impl Dispatcher {
@@ -40,7 +53,7 @@ impl Dispatcher {
     pub(crate) async fn run(self, stop: CancellationToken) {
         let slots = Arc::new(Semaphore::new(self.workers));
         let woken = Arc::new(Notify::new());
-        let listener = tokio::spawn(listen(self.store.clone(), Arc::clone(&woken)));
+        let listener = tokio::spawn(listen(self.workshop.store.clone(), Arc::clone(&woken)));
         let mut cursor = self.cursor;
         loop {
             let free = tokio::select! {
@@ -48,28 +61,23 @@ impl Dispatcher {
                 () = stop.cancelled() => break,
                 free = free_workers(&slots) => free,
             };
-            if self.fill(free, &mut cursor, &stop).await {
-                continue;
-            }
+            let next = self.claim(free, &mut cursor, &woken, &stop).await.unwrap_or_else(|error| {
+                tracing::warn!(error = &error as &dyn std::error::Error, "no documents could be claimed");
+                Next::AtPoll
+            });
+            let pause = match next {
+                Next::AtOnce => continue,
+                Next::Soon => jittered(SOON, 0.5),
+                Next::AtPoll => jittered(self.poll_interval, 0.1),
+            };
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
                 () = woken.notified() => {}
-                () = sleep(self.poll_interval.mul_f64(rand::random_range(0.9..1.1))) => {}
+                () = sleep(pause) => {}
             }
         }
         listener.abort();
-    }
-
-    /// Fills the free workers. Returns whether there may be more for the next free one.
-    async fn fill(&self, free: Vec<OwnedSemaphorePermit>, cursor: &mut StoreId, stop: &CancellationToken) -> bool {
-        match self.claim(free, cursor, stop).await {
-            Ok(full) => full,
-            Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "no documents could be claimed");
-                false
-            }
-        }
     }
 
     /// Looks at stores after the cursor, round once, until every free worker has a document. Each begins at once: its
@@ -78,49 +86,58 @@ impl Dispatcher {
         &self,
         mut free: Vec<OwnedSemaphorePermit>,
         cursor: &mut StoreId,
+        woken: &Arc<Notify>,
         stop: &CancellationToken,
-    ) -> Result<bool, StoreError> {
-        let promoting = self.in_time(self.store.promote_delayed_documents());
+    ) -> Result<Next, StoreError> {
+        let promoting = self.in_time(self.workshop.store.promote_delayed_documents());
         match stop.run_until_cancelled(promoting).await {
-            None => return Ok(false),
+            None => return Ok(Next::AtPoll),
             Some(promoted) => promoted?,
         };
-        let mut wrapped = false;
+        let (mut wrapped, mut contended) = (false, false);
         while !free.is_empty() && !stop.is_cancelled() {
+            let pauses = self.lanes.pauses(self.workshop.providers.breakers());
             let request = ClaimRequest {
                 owner: &self.owner,
                 cursor: *cursor,
                 window: WINDOW,
                 slots: i64::try_from(free.len()).unwrap_or(1),
-                lease: self.lease,
-                max_attempts: self.max_attempts,
+                lease: self.workshop.lease,
+                max_attempts: self.workshop.max_attempts,
+                left_alone: &pauses.left_alone,
+                on_trial: &pauses.on_trial,
             };
             let sent = Instant::now();
             // Not given up when told to stop: nobody would know of a claim that was made while nobody listened.
-            let claimed = self.in_time(self.store.claim_documents(&request)).await?;
+            let claimed = self.in_time(self.workshop.store.claim_documents(&request)).await?;
             if stop.is_cancelled() {
                 self.hand_back(&claimed.documents).await;
-                return Ok(false);
+                return Ok(Next::AtPoll);
             }
+            contended |= claimed.contended;
             for claim in claimed.documents {
                 let Some(permit) = free.pop() else { break };
-                self.start(claim, sent, permit);
+                self.start(claim, sent, permit, Arc::clone(woken));
             }
-            match claimed.window_end {
+            match claimed.next_cursor {
                 Some(end) => *cursor = end,
-                None if wrapped || *cursor == StoreId(0) => return Ok(free.is_empty()),
+                None if wrapped || *cursor == StoreId(0) => break,
                 None => {
                     wrapped = true;
                     *cursor = StoreId(0);
                 }
             }
         }
-        Ok(free.is_empty())
+        Ok(match (free.is_empty(), contended) {
+            (true, _) => Next::AtOnce,
+            (false, true) => Next::Soon,
+            (false, false) => Next::AtPoll,
+        })
     }
 
     /// Waits as long as the server works on it, and a little for its answer.
     async fn in_time<T>(&self, work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
-        timeout(patience(self.lease) + ANSWER, work).await.unwrap_or(Err(StoreError::Conflict))
+        timeout(patience(self.workshop.lease) + ANSWER, work).await.unwrap_or(Err(StoreError::Conflict))
     }
 
     /// What was claimed while this process was told to stop is for others.
@@ -129,7 +146,7 @@ impl Dispatcher {
         if keys.is_empty() {
             return;
         }
-        if let Err(error) = self.in_time(self.store.hand_back_documents(&keys)).await {
+        if let Err(error) = self.in_time(self.workshop.store.hand_back_documents(&keys)).await {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 documents = keys.len(),
@@ -138,9 +155,11 @@ impl Dispatcher {
         }
     }
 
-    fn start(&self, claim: Claim, claimed: Instant, permit: OwnedSemaphorePermit) {
+    fn start(&self, claim: Claim, claimed: Instant, permit: OwnedSemaphorePermit, woken: Arc<Notify>) {
         let lease = self.leases.keep(claim.key, claimed);
+        let running = self.lanes.enter(claim.connection);
         let workshop = Arc::clone(&self.workshop);
+        workshop.tally.count(Counted::Claimed);
         tracing::info!(
             document = claim.key.document.0,
             store = claim.store.0,
@@ -150,9 +169,16 @@ impl Dispatcher {
         );
         self.jobs.spawn(async move {
             workshop.work(claim, lease).await;
-            drop(permit);
+            drop((running, permit));
+            // Its store or its connection may have waited for just this one to end.
+            woken.notify_one();
         });
     }
+}
+
+/// The duration, longer or shorter by up to a share of it at random, so that replicas do not look all at once.
+fn jittered(duration: Duration, share: f64) -> Duration {
+    duration.mul_f64(rand::random_range(1.0 - share..1.0 + share))
 }
 
 /// Waits until a worker is free, since a document is claimed only for one that can begin; returns all that are.
@@ -192,18 +218,16 @@ mod tests {
     #[tokio::test]
     async fn a_claim_that_is_answered_after_the_stop_is_handed_back_and_nothing_is_claimed_any_more() {
         let fixture = Fixture::new("http://127.0.0.1:1/v1", 3).await.unwrap();
-        let (jobs, leases) = (TaskTracker::new(), Leases::new(fixture.store.clone(), LEASE));
+        let (jobs, leases) = (TaskTracker::new(), Leases::new(fixture.store.clone(), LEASE, Arc::default()));
         let dispatcher = || Dispatcher {
             workshop: Arc::clone(&fixture.workshop),
             leases: leases.clone(),
-            store: fixture.store.clone(),
             owner: Arc::from("h/1/aaaaaaaa"),
             workers: 2,
-            lease: LEASE,
             poll_interval: Duration::from_secs(60),
-            max_attempts: 3,
             cursor: StoreId(0),
             jobs: jobs.clone(),
+            lanes: Lanes::default(),
         };
         let facts = async || fixture.database.document_facts(fixture.document).await.unwrap();
         let before = facts().await;

@@ -8,7 +8,7 @@ use ledger::{Ending, Ledger, Outcome, PriceBook, Usage};
 use providers::{Attempts, Connection, Providers, UpstreamError};
 use store::Store;
 use store::ingest::{IngestSettings, Paid};
-use store::ledger::Ask;
+use store::ledger::{Ask, Denial};
 use store::queue::ClaimKey;
 use tokio::time::Instant;
 use vault::Vault;
@@ -21,7 +21,8 @@ const BATCH_DEADLINE: Duration = Duration::from_secs(120);
 /// Waits of a document that meets a provider or database that is away, before it fails for good.
 pub(crate) const MAX_WAITING: Duration = Duration::from_secs(24 * 3600);
 const FIRST_WAIT: Duration = Duration::from_secs(15);
-const BUDGET_WAIT_AT_MOST: Duration = Duration::from_secs(3600);
+/// How long a document waits for a budget that calls in flight hold, and that may be free when they have ended.
+const HELD_WAIT: Duration = Duration::from_secs(30);
 
 /// What a batch may have at most. Providers differ; these are what any of them takes.
 pub(crate) const BATCH_ITEMS: usize = 32;
@@ -110,10 +111,8 @@ impl<'a> Embedder<'a> {
         let mut call = match self.ledger.admit(self.ask(counted, &prices)).await {
             Ok(Outcome::Open(call)) => call,
             Ok(Outcome::Denied(denial)) => {
-                let until = Duration::from_secs(u64::try_from(denial.retry_after_seconds).unwrap_or(1));
-                // Looked at again within the hour, in case the cap is raised.
-                let delay = until.min(BUDGET_WAIT_AT_MOST);
-                return Err(JobEnd::Delayed { failure: DocumentFailure::Budget, delay, max_age: None });
+                let cost = prices.cost(counted, 0, 0, 0).max(prices.cost(counted, 0, counted, 0));
+                return Err(JobEnd::OutOfBudget(budget_wait(&denial, counted, cost)));
             }
             Ok(Outcome::Refused { .. }) => return Err(JobEnd::Lost),
             Err(_) => return Err(JobEnd::unavailable(DocumentFailure::Internal, None)),
@@ -172,12 +171,26 @@ impl<'a> Embedder<'a> {
 /// A refusal is final; what may pass is waited out.
 fn end_of(error: &UpstreamError) -> JobEnd {
     tracing::warn!(status = error.status(), error = error as &dyn std::error::Error, "an embedding call failed");
-    let transient = error.is_retryable() || error.status() >= 500 || error.status() == 429;
-    if transient {
-        JobEnd::unavailable(DocumentFailure::EmbeddingUnavailable, error.retry_after())
-    } else {
-        JobEnd::Failed(DocumentFailure::EmbeddingRejected)
+    match error {
+        UpstreamError::LeftAlone { .. } => JobEnd::LeftAlone,
+        // Whatever is tried again: neither the address nor the credential nor the request is another then.
+        UpstreamError::Refused(_)
+        | UpstreamError::Unfit(_)
+        | UpstreamError::Auth { .. }
+        | UpstreamError::TooLarge { .. } => JobEnd::Failed(DocumentFailure::EmbeddingRejected),
+        UpstreamError::Rejected { .. } if !error.is_retryable() => JobEnd::Failed(DocumentFailure::EmbeddingRejected),
+        _ => JobEnd::unavailable(DocumentFailure::EmbeddingUnavailable, error.retry_after()),
     }
+}
+
+/// How long a document waits whose next call was denied: until the window ends, unless it is only in the way of calls that
+/// have not ended yet.
+fn budget_wait(denial: &Denial, tokens: i64, cost: NanoUsd) -> Duration {
+    let asked = if denial.code.starts_with("cost") { cost.0 } else { tokens };
+    if denial.held > 0 && denial.used.saturating_add(asked) <= denial.cap {
+        return HELD_WAIT.mul_f64(rand::random_range(0.5..1.0));
+    }
+    Duration::from_secs(u64::try_from(denial.retry_after_seconds).unwrap_or(1))
 }
 
 /// How long a document waits after its nth passing error in a row: doubling from 15 s to an hour, with a random part so
@@ -190,7 +203,9 @@ pub(crate) fn back_off(retries: u32, asked: Option<Duration>) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use domain::Tier;
     use extract::chunk::Chunk;
+    use store::ledger::Headroom;
     use tokio::net::TcpListener;
     use upstream::{Behaviour, Options, ReportUsage, Script};
 
@@ -246,5 +261,44 @@ mod tests {
             assert!(wait >= FIRST_WAIT / 2 && wait <= Duration::from_secs(3600));
         }
         assert!(back_off(0, Some(Duration::from_secs(600))) >= Duration::from_secs(600));
+    }
+
+    #[test]
+    fn a_budget_is_waited_for_until_its_window_ends_unless_only_running_calls_are_in_the_way() {
+        let denial = |code: &str, used, held| Denial {
+            code: code.to_owned(),
+            tier: Tier::Project,
+            cap: 100,
+            used,
+            held,
+            resets_at: None,
+            retry_after_seconds: 7200,
+            headroom: Headroom::default(),
+        };
+        let window = Duration::from_secs(7200);
+        assert_eq!(budget_wait(&denial("budget_monthly", 95, 0), 10, NanoUsd(1)), window);
+        assert_eq!(budget_wait(&denial("budget_monthly", 95, 40), 10, NanoUsd(1)), window);
+        assert!(budget_wait(&denial("budget_monthly", 60, 40), 10, NanoUsd(1000)) <= HELD_WAIT);
+        assert_eq!(budget_wait(&denial("cost_daily", 60, 40), 10, NanoUsd(1000)), window);
+        assert!(budget_wait(&denial("cost_daily", 60, 40), 1000, NanoUsd(10)) <= HELD_WAIT);
+    }
+
+    #[test]
+    fn what_no_other_try_would_change_fails_at_once() {
+        use providers::Words;
+        let failed = |error: UpstreamError| match end_of(&error) {
+            JobEnd::Failed(failure) => Some(failure),
+            JobEnd::Unavailable { .. } | JobEnd::LeftAlone => None,
+            end => panic!("{end:?}"),
+        };
+        let words = Words::default;
+        let rejected = |status| UpstreamError::Rejected { status, words: words() };
+        let refused = Some(DocumentFailure::EmbeddingRejected);
+        assert_eq!(failed(UpstreamError::Auth { status: 401 }), refused);
+        assert_eq!(failed(rejected(404)), refused);
+        assert_eq!(failed(rejected(408)), None);
+        assert_eq!(failed(UpstreamError::RateLimited { words: words(), retry_after: None }), None);
+        assert_eq!(failed(UpstreamError::Failed { status: 500, words: words(), retry_after: None }), None);
+        assert!(matches!(end_of(&UpstreamError::LeftAlone { retry_after: None }), JobEnd::LeftAlone));
     }
 }

@@ -47,13 +47,23 @@ impl Fixture {
             parser: Parser::new(ParserSettings::own_binary(SandboxPolicy::BestEffort)),
             max_chunks: 10,
             lease: LEASE,
+            max_attempts: 3,
+            tally: Arc::default(),
         });
         Ok(Self { database, store, project, document, workshop, ledger_tasks })
     }
 
     pub(crate) async fn claim(&self) -> anyhow::Result<Claim> {
-        let request =
-            ClaimRequest { owner: "w", cursor: StoreId(0), window: 8, slots: 1, lease: LEASE, max_attempts: 3 };
+        let request = ClaimRequest {
+            owner: "w",
+            cursor: StoreId(0),
+            window: 8,
+            slots: 1,
+            lease: LEASE,
+            max_attempts: 3,
+            left_alone: &[],
+            on_trial: &[],
+        };
         let claimed = self.store.claim_documents(&request).await?.documents;
         claimed.into_iter().next().ok_or_else(|| anyhow::anyhow!("nothing waits"))
     }

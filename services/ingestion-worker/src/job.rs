@@ -14,16 +14,17 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use vault::Vault;
 
-use crate::embed::{BATCH_ITEMS, BATCH_TOKENS, Embedder, MAX_WAITING, back_off};
+use crate::embed::{BATCH_ITEMS, BATCH_TOKENS, Embedder};
 use crate::lease::Lease;
 use crate::parser::{ParseError, Parser};
 use crate::plan::{Planned, plan};
-use crate::progress::Progress;
+use crate::progress::{Progress, progress};
+use crate::tally::{Counted, Tally};
 
 /// From its claim, whatever the lease.
 const JOB_DEADLINE: Duration = Duration::from_secs(15 * 60);
 /// A file that kills its parser this often is not tried again.
-const MAX_PARSER_DEATHS: i32 = 3;
+pub(crate) const MAX_PARSER_DEATHS: i32 = 3;
 
 /// What a job works with.
 pub(crate) struct Workshop {
@@ -34,6 +35,8 @@ pub(crate) struct Workshop {
     pub(crate) parser: Parser,
     pub(crate) max_chunks: usize,
     pub(crate) lease: Duration,
+    pub(crate) max_attempts: i32,
+    pub(crate) tally: Arc<Tally>,
 }
 
 /// How a job ended, as the queue needs to know it.
@@ -41,10 +44,12 @@ pub(crate) struct Workshop {
 pub(crate) enum JobEnd {
     /// For good.
     Failed(DocumentFailure),
-    /// It waits and is tried again; without an age it may wait for ever.
-    Delayed { failure: DocumentFailure, delay: Duration, max_age: Option<Duration> },
     /// Something it needs is away; the wait grows with every time.
     Unavailable { failure: DocumentFailure, asked: Option<Duration> },
+    /// The project's budget has no room for so long.
+    OutOfBudget(Duration),
+    /// Its provider is left alone for a while, and was not asked: the document waits as if it had not been begun.
+    LeftAlone,
     /// The parser died.
     ParserDied(DocumentFailure),
     /// The claim is no longer ours: nothing is written.
@@ -84,19 +89,21 @@ impl Workshop {
         };
         let (document, given_up) = (claim.key.document, lease.given_up().clone());
         let Err(end) = result else {
+            self.tally.count(Counted::Finished);
             // It is nobody's claim any more: what follows needs no lease.
             drop(lease);
             self.remove_old_versions(document, &given_up).await;
             return;
         };
         lease.ending();
-        if let Err(error) = self.record(&claim, end).await {
-            // The lease lapses and the document is claimed again.
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                document = document.0,
-                "the end of a job could not be recorded"
-            );
+        match end {
+            JobEnd::GivenUp => {}
+            JobEnd::Lost => self.fenced(&claim),
+            end => tokio::select! {
+                biased;
+                () = lost.cancelled() => if !given_up.is_cancelled() { self.fenced(&claim) },
+                () = self.record(&claim, &end) => {}
+            },
         }
         drop(lease);
     }
@@ -119,71 +126,24 @@ impl Workshop {
         }
     }
 
-    async fn record(&self, claim: &Claim, end: JobEnd) -> Result<(), StoreError> {
-        let (key, document) = (claim.key, claim.key.document.0);
-        let held = match end {
-            JobEnd::GivenUp => return Ok(()),
-            JobEnd::Lost => false,
-            JobEnd::Failed(failure) => {
-                tracing::info!(document, code = failure.code(), "a document failed");
-                self.store.fail_document(key, failure).await?
-            }
-            JobEnd::Delayed { failure, delay, max_age } => {
-                tracing::info!(
-                    document,
-                    code = failure.code(),
-                    delay_ms = delay.as_millis() as u64,
-                    "a document waits"
-                );
-                self.store.delay_document(key, failure, delay, max_age).await?
-            }
-            JobEnd::Unavailable { failure, asked } => {
-                let delay = back_off(u32::try_from(claim.retries).unwrap_or(0), asked);
-                tracing::info!(
-                    document,
-                    code = failure.code(),
-                    delay_ms = delay.as_millis() as u64,
-                    "a document waits"
-                );
-                self.store.delay_document(key, failure, delay, Some(MAX_WAITING)).await?
-            }
-            JobEnd::ParserDied(failure) => match self.store.count_parser_death(key).await? {
-                Some(deaths) if deaths >= MAX_PARSER_DEATHS => {
-                    tracing::info!(document, code = failure.code(), deaths, "a document failed");
-                    self.store.fail_document(key, failure).await?
-                }
-                Some(deaths) => {
-                    tracing::info!(
-                        document,
-                        code = failure.code(),
-                        deaths,
-                        "a parser died; the document is tried again"
-                    );
-                    self.store.delay_document(key, failure, Duration::from_secs(1), None).await?
-                }
-                None => false,
-            },
-        };
-        if !held {
-            tracing::info!(
-                document,
-                claim_token = key.token,
-                "a job ended after its claim was lost; nothing was written"
-            );
+    async fn ingest(&self, claim: &Claim, lease: &Lease) -> Result<(), JobEnd> {
+        let (progress, display) = progress();
+        tokio::select! {
+            biased;
+            result = self.ingest_telling(claim, lease, &progress) => result,
+            never = display.run(&self.store, claim.key) => match never {},
         }
-        Ok(())
     }
 
-    async fn ingest(&self, claim: &Claim, lease: &Lease) -> Result<(), JobEnd> {
-        let mut progress = Progress::new(self.store.clone(), claim.key);
+    async fn ingest_telling(&self, claim: &Claim, lease: &Lease, progress: &Progress) -> Result<(), JobEnd> {
         let Some(settings) = self.store.find_ingest_settings(claim.key.document).await? else {
             return Err(JobEnd::Lost);
         };
-        progress.at("parsing", 0, 0).await;
+        progress.at("parsing", 0, 0);
         let extracted = self.parse(claim).await?;
-        progress.at("chunking", 0, 0).await;
+        progress.at("chunking", 0, 0);
         let (extracted, planned) = self.cut(extracted, settings.clone()).await?;
-        let resumed_at = self.write(claim, &settings, &planned, &mut progress).await?;
+        let resumed_at = self.write((claim, lease), &settings, &planned, progress).await?;
         lease.ending();
         self.finish(claim, &extracted, planned.len()).await?;
         tracing::info!(document = claim.key.document.0, chunks = planned.len(), resumed_at, "a document is ready");
@@ -199,7 +159,9 @@ impl Workshop {
         match self.parser.parse(format, &bytes, &CancellationToken::new()).await {
             Ok(parsed) => match parsed.ended_by {
                 // It may have been killed from outside: what it sent is taken only when more does not come either.
-                Some(failure) if claim.parser_deaths + 1 < MAX_PARSER_DEATHS => Err(JobEnd::ParserDied(failure)),
+                Some(failure) if claim.parser_deaths + 1 < MAX_PARSER_DEATHS && claim.attempts < self.max_attempts => {
+                    Err(JobEnd::ParserDied(failure))
+                }
                 _ => Ok(parsed.extracted),
             },
             Err(ParseError::Document(failure)) if is_death(failure) => Err(JobEnd::ParserDied(failure)),
@@ -250,18 +212,22 @@ impl Workshop {
     /// Writes the chunks that are not there yet; returns how many were.
     async fn write(
         &self,
-        claim: &Claim,
+        (claim, lease): (&Claim, &Lease),
         settings: &IngestSettings,
         planned: &[Planned],
-        progress: &mut Progress,
+        progress: &Progress,
     ) -> Result<usize, JobEnd> {
         self.store.ensure_vector_table(settings.width).await?;
         let written = self.already_written(claim, planned).await?;
         let embedder =
             Embedder::new(&self.store, &self.providers, &self.ledger, &self.vault, settings, claim.key).await?;
         let mut done = written;
-        progress.at("embedding", done, planned.len()).await;
+        progress.at("embedding", done, planned.len());
         for batch in batches(planned.get(written..).unwrap_or_default()) {
+            // Nothing is paid for a document that is somebody else's by now.
+            if !lease.holds() {
+                return Err(JobEnd::Lost);
+            }
             let vectors = embedder.embed(batch).await?;
             let chunks: Vec<NewChunk> =
                 batch.iter().zip(vectors).map(|(planned, vector)| row(planned, vector)).collect();
@@ -271,7 +237,7 @@ impl Workshop {
                 return Err(JobEnd::Lost);
             }
             done += batch.len();
-            progress.at("embedding", done, planned.len()).await;
+            progress.at("embedding", done, planned.len());
         }
         Ok(written)
     }

@@ -18,6 +18,8 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::tally::{Counted, Tally};
+
 const RENEWALS_PER_LEASE: u32 = 3;
 /// The part of a lease that a renewal may take.
 const RENEWAL_PARTS: u32 = 4;
@@ -31,6 +33,7 @@ pub(crate) struct Leases {
     given_up: CancellationToken,
     store: Store,
     lease: Duration,
+    tally: Arc<Tally>,
 }
 
 struct Held {
@@ -60,6 +63,13 @@ impl Lease {
         &self.leases.given_up
     }
 
+    /// Whether the claim is still ours by our own clock, looked at now: a process that was stopped may get here before
+    /// whoever cancels what is overdue.
+    pub(crate) fn holds(&self) -> bool {
+        self.leases.drop_overdue();
+        !self.lost.is_cancelled()
+    }
+
     /// Said before the statement that ends the claim is sent. The claim is kept on, in case that fails.
     pub(crate) fn ending(&self) {
         self.leases.with(|held| {
@@ -82,8 +92,8 @@ impl Drop for Lease {
 }
 
 impl Leases {
-    pub(crate) fn new(store: Store, lease: Duration) -> Self {
-        Self { held: Arc::default(), kept: Arc::default(), given_up: CancellationToken::new(), store, lease }
+    pub(crate) fn new(store: Store, lease: Duration, tally: Arc<Tally>) -> Self {
+        Self { held: Arc::default(), kept: Arc::default(), given_up: CancellationToken::new(), store, lease, tally }
     }
 
     /// Begins to keep a claim whose statement was sent at `claimed`. Once all were given up, so is this one.
@@ -150,6 +160,7 @@ impl Leases {
                         tracing::warn!(
                             document = key.document.0,
                             claim_token = key.token,
+                            leases_taken_over = self.tally.count(Counted::TakenOver),
                             "lost ingestion lease; another replica took over"
                         );
                         claim.lost.cancel();
@@ -174,6 +185,7 @@ impl Leases {
                 tracing::warn!(
                     document = claim.key.document.0,
                     claim_token = claim.key.token,
+                    leases_overdue = self.tally.count(Counted::Overdue),
                     "the lease could not be renewed; the document is dropped before another worker takes it"
                 );
                 claim.lost.cancel();
@@ -229,7 +241,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_claim_that_cannot_be_renewed_is_dropped_on_time_whenever_it_was_made() {
-        let leases = Leases::new(closed_store().await, LEASE);
+        let leases = Leases::new(closed_store().await, LEASE, Arc::default());
         let running = tokio::spawn(leases.clone().run());
         let usable = leases.usable();
         // Between the turns of the renewals, and one right after such a turn.
@@ -247,7 +259,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn claims_are_given_up_together_also_those_that_come_late() {
-        let leases = Leases::new(closed_store().await, LEASE);
+        let leases = Leases::new(closed_store().await, LEASE, Arc::default());
         let early = leases.keep(key(1), Instant::now());
         leases.give_up_all();
         let late = leases.keep(key(2), Instant::now());
@@ -260,7 +272,7 @@ mod tests {
     async fn a_claim_that_ended_by_its_own_verdict_is_not_taken_for_lost() {
         let fixture = Fixture::new("http://127.0.0.1:1/v1", 3).await.unwrap();
         let store = fixture.store.clone();
-        let leases = Leases::new(store.clone(), LEASE);
+        let leases = Leases::new(store.clone(), LEASE, Arc::default());
         let key = fixture.claim().await.unwrap().key;
         let lease = leases.keep(key, Instant::now());
         leases.renew().await;

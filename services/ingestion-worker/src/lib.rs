@@ -12,10 +12,13 @@ mod embed;
 #[cfg(test)]
 mod fixture;
 mod job;
+mod lanes;
 mod lease;
 pub mod parser;
 mod plan;
 mod progress;
+mod record;
+mod tally;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

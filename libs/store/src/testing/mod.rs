@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, PgPool};
 
-pub use self::documents::DocumentFacts;
+pub use self::documents::{DocumentFacts, IngestTotals};
 pub use self::gateway::LoggedCall;
 pub use self::ledger::{ProjectLock, TierTotals};
 pub use self::transaction::OpenTransaction;

@@ -44,7 +44,16 @@ pub(crate) async fn world() -> anyhow::Result<(World, StoreId)> {
 
     let worker = world.database.store(RoleName::Backend)?;
     let lease = Duration::from_secs(60);
-    let claim = ClaimRequest { owner: "h/1/aaaaaaaa", cursor: StoreId(0), window: 8, slots: 1, lease, max_attempts: 3 };
+    let claim = ClaimRequest {
+        owner: "h/1/aaaaaaaa",
+        cursor: StoreId(0),
+        window: 8,
+        slots: 1,
+        lease,
+        max_attempts: 3,
+        left_alone: &[],
+        on_trial: &[],
+    };
     let key = worker.claim_documents(&claim).await?.documents[0].key;
     let settings = worker.find_ingest_settings(key.document).await?.unwrap();
     let chunks: Vec<NewChunk> = (0..)

@@ -33,6 +33,8 @@ pub(crate) struct View {
     metadata: Value,
     /// `pending`, `delayed`, `processing`, `ready` or `failed`.
     status: String,
+    /// `queued` while it waits for a worker, `waiting` while it waits for what `error` says, and what a worker is doing
+    /// with it.
     stage: Option<String>,
     progress: Progress,
     error: Option<Failure>,
@@ -42,7 +44,9 @@ pub(crate) struct View {
     /// The version that searches find; an older one stays until the next is complete.
     live_version: Option<i32>,
     attempts: i32,
-    /// Where it stands while it waits.
+    /// Passing errors that it has waited out since it was last ready.
+    retries: i32,
+    /// Where it stands while it is queued.
     #[serde(skip_serializing_if = "Option::is_none")]
     queue: Option<Queue>,
     /// The document that an upload of bytes the store had already turned out to be.
@@ -80,6 +84,11 @@ struct Queue {
 impl From<Document> for View {
     fn from(document: Document) -> Self {
         let message = document.error_text;
+        let stage = match document.status.as_str() {
+            "pending" => Some("queued".to_owned()),
+            "delayed" => Some("waiting".to_owned()),
+            _ => document.stage,
+        };
         Self {
             id: document.id,
             store_id: document.store_id,
@@ -90,7 +99,7 @@ impl From<Document> for View {
             size: document.size,
             metadata: document.metadata,
             status: document.status,
-            stage: document.stage,
+            stage,
             progress: Progress { done: document.progress_done, total: document.progress_total },
             error: document.error_code.map(|code| Failure { code, message }),
             chunk_count: document.chunk_count,
@@ -98,6 +107,7 @@ impl From<Document> for View {
             content_version: document.content_version,
             live_version: document.live_version,
             attempts: document.attempts,
+            retries: document.retries,
             queue: None,
             duplicate_of: None,
             due_at: document.run_at,
