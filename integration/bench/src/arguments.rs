@@ -23,6 +23,8 @@ pub(crate) enum Command {
     Edge(Run),
     /// Measure another OpenAI-compatible server, which must be set up to answer the model from the upstream's address.
     Peer(Peer),
+    /// Measure the document queue alone, on a PostgreSQL of its own.
+    Queue(Queue),
     /// Serve as the upstream alone.
     Upstream(Upstream),
 }
@@ -104,6 +106,26 @@ pub(crate) struct Peer {
     pub(crate) upstream_listen: SocketAddr,
     #[command(flatten)]
     pub(crate) run: Run,
+}
+
+/// The queue.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Queue {
+    /// Documents that are done.
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(i32).range(0..=100_000_000))]
+    pub(crate) finished: i32,
+    /// Documents that are worked on for each figure.
+    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(i32).range(1..=10_000_000))]
+    pub(crate) documents: i32,
+    /// Stores they are in.
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(i32).range(1..=100_000))]
+    pub(crate) stores: i32,
+    /// For how many seconds the transaction beside the queue is open.
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    pub(crate) open_transaction: u64,
+    /// Where to write the results as JSON.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) json: Option<PathBuf>,
 }
 
 /// The upstream.

@@ -3,7 +3,7 @@
 //! `ragmux-bench edge` starts a PostgreSQL with durable settings, an edge of the program beside this one, and the scripted
 //! upstream, each a process of its own, and runs the scenarios of [`scenarios`]. What goes direct and what goes through
 //! the edge is measured in interleaved rounds in random order; a window with a failed call is void. `ragmux-bench peer`
-//! runs the same work through any other OpenAI-compatible server.
+//! runs the same work through any other OpenAI-compatible server. `ragmux-bench queue` measures the document queue.
 
 mod arguments;
 mod bed;
@@ -13,6 +13,7 @@ mod http;
 mod load;
 mod machine;
 mod placement;
+mod queue;
 mod report;
 mod scale;
 mod scenarios;
@@ -21,12 +22,13 @@ mod streams;
 mod traffic;
 mod upstream_process;
 
+use std::path::Path;
 use std::time::Instant;
 
 use anyhow::bail;
 use clap::Parser as _;
 
-use crate::arguments::{Arguments, Command, Peer, Run};
+use crate::arguments::{Arguments, Command, Peer, Queue, Run};
 use crate::bed::Bed;
 use crate::course::{Course, PEER};
 use crate::placement::Pins;
@@ -40,6 +42,7 @@ async fn main() -> anyhow::Result<()> {
     match Arguments::parse().command {
         Command::Edge(run) => interruptible(edge(run)).await,
         Command::Peer(peer) => interruptible(self::peer(peer)).await,
+        Command::Queue(run) => interruptible(self::queue(run)).await,
         Command::Upstream(upstream) => upstream_process::run(upstream).await,
     }
 }
@@ -65,7 +68,14 @@ async fn edge(run: Run) -> anyhow::Result<()> {
     if let Ground::Edge(bed) = ground {
         bed.stop().await?;
     }
-    finish(&run, &report)
+    finish(run.json.as_deref(), &report)
+}
+
+async fn queue(run: Queue) -> anyhow::Result<()> {
+    if cfg!(debug_assertions) {
+        say("this is a debug build, though most of the work is PostgreSQL's");
+    }
+    finish(run.json.as_deref(), &queue::run(&run).await?)
 }
 
 async fn peer(peer: Peer) -> anyhow::Result<()> {
@@ -78,7 +88,7 @@ async fn peer(peer: Peer) -> anyhow::Result<()> {
     let course = Course { scale, upstream, legs, server: peer.pid, database: None, processors, keeps_bytes: false };
     let mut ground = Ground::Peer(Box::new(course));
     let report = measure(&peer.run, &mut ground).await?;
-    finish(&peer.run, &report)
+    finish(peer.run.json.as_deref(), &report)
 }
 
 async fn measure(run: &Run, ground: &mut Ground) -> anyhow::Result<Report> {
@@ -102,7 +112,7 @@ async fn measure(run: &Run, ground: &mut Ground) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-fn finish(run: &Run, report: &Report) -> anyhow::Result<()> {
+fn finish(json: Option<&Path>, report: &Report) -> anyhow::Result<()> {
     report.print();
-    run.json.as_deref().map_or(Ok(()), |path| report.write(path))
+    json.map_or(Ok(()), |path| report.write(path))
 }

@@ -50,6 +50,23 @@ fn value<'a>(figures: &'a [Value], name: &str) -> &'a Value {
 }
 
 #[test]
+fn the_queue_is_measured_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("figures.json");
+    let small = ["--finished", "1000", "--documents", "100", "--stores", "10", "--open-transaction", "1"];
+    let run =
+        Command::new(env!("CARGO_BIN_EXE_ragmux-bench")).arg("queue").args(small).arg("--json").arg(&json).output();
+    let run = run.unwrap();
+    let said = format!("{}\n{}", String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    assert!(run.status.success(), "{said}");
+    let results: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let figures = results["figures"].as_array().unwrap();
+    for name in ["claim and finish", "claim p99", "claim p99 beside a transaction open for 1 s"] {
+        assert!(value(figures, name).as_f64().unwrap() > 0.0, "{said}");
+    }
+}
+
+#[test]
 fn every_scenario_runs_and_says_its_figures() {
     let (figures, said) = figures(&["edge"]);
     for name in FIGURES {
