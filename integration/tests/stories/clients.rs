@@ -346,6 +346,30 @@ async fn the_openai_sdks_use_the_responses_api_with_any_provider() -> anyhow::Re
 }
 
 #[tokio::test]
+async fn the_openai_sdk_has_texts_go_on_where_that_is_known() -> anyhow::Result<()> {
+    let world = World::start().await?;
+    for model in ["chat", "native"] {
+        let breaking = Behaviour { cut_after_events: Some(3), ..says(SAID) };
+        let queue = vec![says(SAID), says(SAID), says(SAID), says(SAID), limits(), breaking];
+        world.stack.upstream.script(Script { path: "/v1/completions".to_owned(), queue, default: None });
+        let program = Program::Sdk("openai_completions.py");
+        let Some(said) = world.run(program, &[], model).await? else { return Ok(()) };
+        let whole = |texts: Value| json!({ "texts": texts, "finish": "stop", "model": model, "total": 26 });
+        assert_eq!((&said["whole"], &said["two"]), (&whole(json!([SAID])), &whole(json!([SAID, SAID]))));
+        let streamed = |total: Value| json!({ "text": SAID, "finish": "stop", "total": total });
+        assert_eq!(said["streamed"], streamed(Value::Null), "usage nobody asked for");
+        assert_eq!(said["streamed_with_usage"], streamed(json!(26)));
+        assert_eq!(said["failing"], json!({ "status": 429, "message": "slow down please", "code": "slow" }));
+        assert_eq!(said["breaking"], json!({ "text": "It is cold", "code": "upstream_truncated" }));
+        assert_eq!(
+            (&said["foreign"]["status"], &said["foreign"]["code"]),
+            (&json!(400), &json!("unsupported_for_model"))
+        );
+    }
+    world.finish().await
+}
+
+#[tokio::test]
 async fn langchain_llamaindex_and_litellm_work_as_clients() -> anyhow::Result<()> {
     let world = World::start().await?;
     let program = Program::Framework("frameworks.py");

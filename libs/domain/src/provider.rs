@@ -128,7 +128,7 @@ impl ProviderType {
         !self.reranks()
     }
 
-    /// Whether its API is OpenAI's, or imitates it: completions and moderations are what other APIs do not have.
+    /// Whether its API is OpenAI's, or imitates it.
     #[must_use]
     pub fn speaks_openai(self) -> bool {
         match self {
@@ -141,6 +141,24 @@ impl ProviderType {
             | Self::OpenRouter
             | Self::CustomOpenAi => true,
             Self::Anthropic | Self::Gemini | Self::Ollama | Self::CohereRerank | Self::VoyageRerank => false,
+        }
+    }
+
+    /// Whether it has the API that OpenAI had before chats, by which a text goes on, as far as its reference knows it. The
+    /// one that Mistral has in its place is another, and Groq has none.
+    #[must_use]
+    pub fn completes(self) -> bool {
+        match self {
+            Self::OpenAi | Self::AzureOpenAi | Self::DeepSeek | Self::XAi | Self::OpenRouter | Self::CustomOpenAi => {
+                true
+            }
+            Self::Mistral
+            | Self::Groq
+            | Self::Anthropic
+            | Self::Gemini
+            | Self::Ollama
+            | Self::CohereRerank
+            | Self::VoyageRerank => false,
         }
     }
 

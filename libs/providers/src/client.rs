@@ -218,7 +218,7 @@ impl Providers {
         deadline: Instant,
     ) -> Result<Answer, UpstreamError> {
         let accept = if call.stream { EVENT_STREAM } else { JSON };
-        let (path, query) = call.upstream.place(&connection.model, call.stream);
+        let (path, query) = call.upstream.place(connection, call.stream);
         let response = self
             .http
             .post(connection, (&path, query), accept, call.headers.clone(), call.body.clone(), deadline)

@@ -23,10 +23,15 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// The address of a call below the base URL, such as `chat/completions`.
+    /// The address of a call below the base URL, such as `chat/completions`; of a path that begins with a slash on its
+    /// host.
     #[must_use]
     pub fn endpoint(&self, path: &str) -> Url {
         let mut url = self.base_url.clone();
+        if path.starts_with('/') {
+            url.set_path(path);
+            return url;
+        }
         let base = url.path().trim_end_matches('/').to_owned();
         url.set_path(&format!("{base}/{path}"));
         url
@@ -37,6 +42,11 @@ impl Connection {
         let mut url = self.endpoint(path);
         url.set_query(query);
         url
+    }
+
+    /// Whether its API begins where its provider's does.
+    pub(crate) fn has_default_path(&self) -> bool {
+        api_path(self.provider) == Some(self.base_url.path().trim_end_matches('/'))
     }
 
     pub(crate) fn credential_text(&self) -> Option<&str> {

@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 use crate::client::ChatCall;
 use crate::countable::Countable;
 use crate::dialect::anthropic::{self, MessagesRequest};
+use crate::dialect::completions::CompletionRequest;
 use crate::dialect::openai::{self, ChatRequest, ContextPlacement, Feature, Outgoing, RequestError};
 use crate::dialect::responses::ResponsesRequest;
 use crate::dialect::{ClientDialect, UpstreamDialect, gemini, ollama};
@@ -25,6 +26,8 @@ pub enum Inbound<'a> {
     Messages(MessagesRequest<'a>),
     /// OpenAI's Responses.
     Responses(ResponsesRequest<'a>),
+    /// OpenAI's Completions.
+    Completions(CompletionRequest<'a>),
 }
 
 /// What one side said in a message.
@@ -46,6 +49,7 @@ impl<'a> Inbound<'a> {
             ClientDialect::Chat => Self::Chat(ChatRequest::parse(body)?),
             ClientDialect::Messages => Self::Messages(MessagesRequest::parse(body)?),
             ClientDialect::Responses => Self::Responses(ResponsesRequest::parse(body)?),
+            ClientDialect::Completions => Self::Completions(CompletionRequest::parse(body)?),
         })
     }
 
@@ -56,6 +60,7 @@ impl<'a> Inbound<'a> {
             Self::Chat(_) => ClientDialect::Chat,
             Self::Messages(_) => ClientDialect::Messages,
             Self::Responses(_) => ClientDialect::Responses,
+            Self::Completions(_) => ClientDialect::Completions,
         }
     }
 
@@ -66,6 +71,7 @@ impl<'a> Inbound<'a> {
             Self::Chat(request) => &request.model,
             Self::Messages(request) => &request.model,
             Self::Responses(request) => &request.model,
+            Self::Completions(request) => &request.model,
         }
     }
 
@@ -76,15 +82,17 @@ impl<'a> Inbound<'a> {
             Self::Chat(request) => request.stream,
             Self::Messages(request) => request.stream,
             Self::Responses(request) => request.stream,
+            Self::Completions(request) => request.stream,
         }
     }
 
-    /// How many answers are asked for.
+    /// How many answers are asked for and paid for.
     #[must_use]
     pub fn answers(&self) -> u64 {
         match self {
             Self::Chat(request) => request.n,
             Self::Messages(_) | Self::Responses(_) => 1,
+            Self::Completions(request) => request.answers(),
         }
     }
 
@@ -95,7 +103,24 @@ impl<'a> Inbound<'a> {
             Self::Chat(request) => request.output_limit,
             Self::Messages(request) => Some(request.max_tokens),
             Self::Responses(request) => request.max_output_tokens,
+            Self::Completions(request) => request.output_limit,
         }
+    }
+
+    /// What a provider is known to write at most of one answer where the client does not bound it, in tokens, whatever
+    /// its model could write.
+    #[must_use]
+    pub fn usual_output(&self, provider: ProviderType) -> Option<u64> {
+        match self {
+            Self::Chat(_) | Self::Messages(_) | Self::Responses(_) => None,
+            Self::Completions(_) => CompletionRequest::usual_output(provider),
+        }
+    }
+
+    /// Whether it is a conversation, to which rules and passages can be added.
+    #[must_use]
+    pub fn is_conversation(&self) -> bool {
+        !matches!(self, Self::Completions(_))
     }
 
     /// Whom the client asks for.
@@ -105,6 +130,7 @@ impl<'a> Inbound<'a> {
             Self::Chat(request) => request.user.as_deref(),
             Self::Messages(request) => request.user.as_deref(),
             Self::Responses(request) => request.user.as_deref(),
+            Self::Completions(request) => request.user.as_deref(),
         }
     }
 
@@ -115,6 +141,7 @@ impl<'a> Inbound<'a> {
             Self::Chat(request) => request.metadata,
             Self::Messages(request) => request.metadata,
             Self::Responses(request) => request.metadata,
+            Self::Completions(request) => request.metadata,
         }
     }
 
@@ -125,6 +152,7 @@ impl<'a> Inbound<'a> {
             Self::Chat(request) => request.include_context,
             Self::Messages(request) => request.include_context,
             Self::Responses(request) => request.include_context,
+            Self::Completions(_) => false,
         }
     }
 
@@ -135,6 +163,7 @@ impl<'a> Inbound<'a> {
             Self::Chat(request) => request.last_user_text(),
             Self::Messages(request) => request.last_user_text(),
             Self::Responses(request) => request.last_user_text(),
+            Self::Completions(_) => None,
         }
     }
 
@@ -146,6 +175,7 @@ impl<'a> Inbound<'a> {
             Self::Chat(request) => request.utterances(),
             Self::Messages(request) => request.utterances(),
             Self::Responses(request) => request.utterances(),
+            Self::Completions(_) => Vec::new(),
         }
     }
 
@@ -156,6 +186,7 @@ impl<'a> Inbound<'a> {
             Self::Chat(request) => request.ends_with_tool_result(),
             Self::Messages(request) => request.ends_with_tool_result(),
             Self::Responses(request) => request.ends_with_tool_result(),
+            Self::Completions(_) => false,
         }
     }
 
@@ -166,6 +197,7 @@ impl<'a> Inbound<'a> {
             Self::Chat(request) => request.countable(),
             Self::Messages(request) => request.countable(),
             Self::Responses(request) => request.countable(),
+            Self::Completions(request) => request.countable(),
         }
     }
 
@@ -178,6 +210,7 @@ impl<'a> Inbound<'a> {
             Self::Chat(request) => request.costly_features(provider),
             Self::Messages(request) => Ok(request.costly_features(provider)),
             Self::Responses(request) => Ok(request.costly_features(provider)),
+            Self::Completions(request) => Ok(request.costly_features(provider)),
         }
     }
 
@@ -190,6 +223,7 @@ impl<'a> Inbound<'a> {
             Self::Chat(request) => request.conversation(),
             Self::Messages(request) => request.conversation(),
             Self::Responses(request) => request.conversation(),
+            Self::Completions(_) => return None,
         };
         // What is wrong with it is said when the call is made.
         let conversation = conversation.ok()?;
@@ -209,8 +243,9 @@ impl<'a> Inbound<'a> {
             (Self::Chat(request), UpstreamDialect::Chat) => Ok(request.call_to(provider, outgoing)),
             (Self::Messages(request), UpstreamDialect::Messages) => Ok(request.call(outgoing)),
             (Self::Responses(request), UpstreamDialect::Responses) => Ok(request.call(outgoing)),
+            (Self::Completions(request), UpstreamDialect::Completions) => request.call(outgoing),
             // Nobody else is led there.
-            (_, UpstreamDialect::Responses) => Err(UpstreamError::Unfit(none())),
+            (_, UpstreamDialect::Responses | UpstreamDialect::Completions) => Err(UpstreamError::Unfit(none())),
             (_, UpstreamDialect::Chat) => self.translated(upstream, outgoing, |conversation, dropped| {
                 openai::body(conversation, provider, outgoing, dropped)
             }),
@@ -236,6 +271,10 @@ impl<'a> Inbound<'a> {
             Self::Messages(request) => (request.conversation().map_err(UpstreamError::Unfit)?, request.rules(outgoing)),
             Self::Responses(request) => {
                 (request.conversation().map_err(UpstreamError::Unfit)?, request.rules(outgoing))
+            }
+            Self::Completions(_) => {
+                let field = "model".to_owned();
+                return Err(UpstreamError::Unfit(RequestError::Invalid { field, must: "one that has this API" }));
             }
         };
         let at_last_user = outgoing.placement == ContextPlacement::LastUser;

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Options,
     answer::Answer,
-    chat::{self, gemini, messages, ollama, responses},
+    chat::{self, completions, gemini, messages, ollama, responses},
     embed,
     error::{ApiError, error_body},
     models, moderations,
@@ -195,6 +195,9 @@ fn route(
     });
     let answer = match (method.as_str(), path) {
         ("POST", "/v1/chat/completions") => body.and_then(|body| chat::answer(&body, id, behaviour, options)),
+        ("POST", "/v1/completions" | "/beta/completions") => {
+            body.and_then(|body| completions::answer(&body, id, behaviour, options))
+        }
         ("POST", "/v1/messages") => body.and_then(|body| messages::answer(&body, id, behaviour, options)),
         ("POST", "/v1/responses") => body.and_then(|body| responses::answer(&body, id, behaviour, options)),
         ("POST", "/v1/messages/count_tokens") => body.and_then(|body| messages::count(&body)),

@@ -1,4 +1,4 @@
-//! Gemini's and Ollama's APIs of the upstream.
+//! Gemini's and Ollama's APIs of the upstream, and OpenAI's from before chats.
 #![allow(clippy::unwrap_used, reason = "part of tests")]
 
 mod client;
@@ -87,4 +87,31 @@ async fn vectors_are_the_same_in_every_api() {
     assert_eq!((status, &gemini["embeddings"][1]["values"]), (200, &openai["data"][1]["embedding"]));
     let many = json!({ "requests": vec![request("a"); 101] });
     assert_eq!(post(&client, "/v1beta/models/demo-embed:batchEmbedContents", &many).await.0, 400);
+}
+
+#[tokio::test]
+async fn texts_go_on_whole_and_streamed() {
+    let client = Client::scripted().await;
+    let mut body = json!({ "model": "demo-chat", "prompt": ["Light?", [1, 2]], "n": 2, "echo": true });
+    client.next([says("Lit at nine."), says("Lit at nine."), says("Lit at nine.")]);
+    let (status, answer) = post(&client, "/v1/completions", &body).await;
+    let texts = |answer: &Value| {
+        let choices = answer["choices"].as_array().unwrap().iter();
+        choices.map(|choice| choice["text"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!((status, &answer["usage"]["total_tokens"]), (200, &json!(39)));
+    let (first, second) = ("Light?Lit at nine.", "2 tokensLit at nine.");
+    assert_eq!(texts(&answer), [first, first, second, second]);
+    body["max_tokens"] = json!(0);
+    assert_eq!(texts(&post(&client, "/v1/completions", &body).await.1), ["Light?", "Light?", "2 tokens", "2 tokens"]);
+    let body = json!({ "model": "demo-chat", "prompt": "Light?", "stream": true });
+    let text = client.post("/v1/completions", &body).await.unwrap().text().await.unwrap();
+    let events: Vec<&str> = text.split_terminator("\n\n").map(|event| event.strip_prefix("data: ").unwrap()).collect();
+    let (done, chunks) = events.split_last().unwrap();
+    let chunks: Vec<Value> = chunks.iter().map(|chunk| serde_json::from_str(chunk).unwrap()).collect();
+    let said: String = chunks.iter().flat_map(texts).collect();
+    assert_eq!((said.as_str(), *done), ("Lit at nine.", "[DONE]"));
+    let last = &chunks.last().unwrap()["choices"][0];
+    assert_eq!((&last["finish_reason"], &last["text"]), (&json!("stop"), &json!("")));
+    assert_eq!(post(&client, "/v1/completions", &json!({ "model": "demo-chat", "prompt": 7 })).await.0, 400);
 }

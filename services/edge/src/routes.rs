@@ -1,6 +1,7 @@
 //! The routes: a folder a resource, a file a verb.
 
 pub(crate) mod chat;
+pub(crate) mod completions;
 pub(crate) mod embeddings;
 pub(crate) mod messages;
 pub(crate) mod models;

@@ -15,7 +15,9 @@ use tower_http::cors::CorsLayer;
 use crate::auth::authenticate;
 use crate::error::{EdgeError, Failure};
 use crate::rescue::rescue;
-use crate::routes::{chat, embeddings, messages, models, moderations, request_id, rerank, responses, retrieve, usage};
+use crate::routes::{
+    chat, completions, embeddings, messages, models, moderations, request_id, rerank, responses, retrieve, usage,
+};
 use crate::state::Shared;
 
 /// The API, once what it needs is there.
@@ -60,6 +62,7 @@ pub(crate) fn api(edge: &Shared) -> Router {
     let scoped = |scope: Scope, handler: MethodRouter<Shared>| keyed(Some(scope), handler);
     Router::new()
         .route("/v1/chat/completions", scoped(Scope::Chat, post(chat::create)))
+        .route("/v1/completions", scoped(Scope::Chat, post(completions::create)))
         .route("/v1/messages", scoped(Scope::Chat, post(messages::create)))
         .route("/v1/messages/count_tokens", scoped(Scope::Chat, post(messages::count_tokens)))
         // Anthropic's libraries put `/v1` behind the base URL, also behind one that ends with it as OpenAI's have it.

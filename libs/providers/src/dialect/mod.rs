@@ -2,6 +2,7 @@
 
 pub(crate) mod anthropic;
 pub(crate) mod cohere;
+pub(crate) mod completions;
 pub(crate) mod embeddings;
 #[cfg(test)]
 mod error_tests;
@@ -45,14 +46,22 @@ pub enum ClientDialect {
     Messages,
     /// OpenAI's Responses.
     Responses,
+    /// OpenAI's Completions, from before chats: one text goes on.
+    Completions,
 }
 
 impl ClientDialect {
+    /// Whether a provider can be asked what such a client asks, by the same API or a translation.
+    #[must_use]
+    pub fn is_served_by(self, provider: ProviderType) -> bool {
+        UpstreamDialect::of(provider, self).is_some()
+    }
+
     /// What a client is told when its stream fails before the provider has said anything.
     #[must_use]
     pub fn failure(self, told: &Told<'_>) -> Bytes {
         match self {
-            Self::Chat => openai::failure(told),
+            Self::Chat | Self::Completions => openai::failure(told),
             Self::Messages => anthropic::failure(told),
             Self::Responses => responses::failure(told),
         }
@@ -63,7 +72,8 @@ impl ClientDialect {
         let created_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let created_s = i64::try_from(created_s).unwrap_or(i64::MAX);
         match self {
-            Self::Chat => Box::new(ChatWriter::new(ChatForm {
+            // Completions are translated to nothing.
+            Self::Chat | Self::Completions => Box::new(ChatWriter::new(ChatForm {
                 model: rules.public_model.clone(),
                 created_s,
                 usage: !rules.strip_usage,
@@ -111,12 +121,15 @@ pub(crate) enum UpstreamDialect {
     Responses,
     /// Ollama's own API.
     Ollama,
+    /// OpenAI's Completions; for clients of the same, and those alone.
+    Completions,
 }
 
 impl UpstreamDialect {
     /// The one for a provider and the dialect of a client; `None` for a provider without models that chat.
     pub(crate) fn of(provider: ProviderType, client: ClientDialect) -> Option<Self> {
         match (provider, client) {
+            (_, ClientDialect::Completions) => provider.completes().then_some(Self::Completions),
             (ProviderType::OpenAi | ProviderType::AzureOpenAi, ClientDialect::Responses) => Some(Self::Responses),
             (
                 ProviderType::OpenAi
@@ -136,8 +149,9 @@ impl UpstreamDialect {
         }
     }
 
-    /// Where a call goes, below the connection's base URL, and its query.
-    pub(crate) fn place(self, model: &str, is_streamed: bool) -> (Cow<'static, str>, Option<&'static str>) {
+    /// Where a call goes, below the connection's base URL or, with a slash before it, on its host, and its query.
+    pub(crate) fn place(self, connection: &Connection, is_streamed: bool) -> (Cow<'static, str>, Option<&'static str>) {
+        let model = &connection.model;
         match self {
             Self::Chat => ("chat/completions".into(), None),
             Self::Messages => ("messages".into(), None),
@@ -147,13 +161,18 @@ impl UpstreamDialect {
             }
             Self::Gemini => (gemini::path(model, "generateContent").into(), None),
             Self::Ollama => ("chat".into(), None),
+            // It is beside the API (DeepSeek API reference, Create FIM completion).
+            Self::Completions if connection.provider == ProviderType::DeepSeek && connection.has_default_path() => {
+                ("/beta/completions".into(), None)
+            }
+            Self::Completions => ("completions".into(), None),
         }
     }
 
     /// The media types of images of which the dialect wants the bytes; `None` where the provider fetches URLs itself.
     pub(crate) fn wants_bytes_of(self) -> Option<&'static [&'static str]> {
         match self {
-            Self::Chat | Self::Messages | Self::Responses => None,
+            Self::Chat | Self::Messages | Self::Responses | Self::Completions => None,
             Self::Gemini => Some(gemini::IMAGE_TYPES),
             Self::Ollama => Some(ollama::IMAGE_TYPES),
         }
@@ -163,7 +182,7 @@ impl UpstreamDialect {
     pub(crate) fn tap(self, client: ClientDialect, rules: SpliceRules, credential: Option<Secret>) -> Box<dyn Tap> {
         let events = || Framing::Events(Scanner::default());
         match (client, self) {
-            (ClientDialect::Chat, Self::Chat) => Box::new(StreamTap::new(rules, credential)),
+            (ClientDialect::Chat, Self::Chat) | (_, Self::Completions) => Box::new(StreamTap::new(rules, credential)),
             (ClientDialect::Messages, Self::Messages) => {
                 let reader = Box::new(MessageReader::new(credential));
                 Box::new(Passed::new(reader, Box::<PassingMessage>::default(), rules))
@@ -195,6 +214,7 @@ impl UpstreamDialect {
             (ClientDialect::Chat, Self::Chat) => openai::read_chat_answer(body, rules, credential),
             (ClientDialect::Messages, Self::Messages) => anthropic::read_answer(body, rules, credential),
             (_, Self::Responses) => responses::read_answer(body, rules, credential),
+            (_, Self::Completions) => completions::read_answer(body, rules, credential),
             (_, Self::Chat) => Ok(client.translated_answer(openai::read_whole(body, credential)?, rules)),
             (_, Self::Messages) => Ok(client.translated_answer(anthropic::read_whole(body, credential)?, rules)),
             (_, Self::Gemini) => Ok(client.translated_answer(gemini::read_whole(body, credential)?, rules)),

@@ -66,6 +66,7 @@ fn reader(upstream: UpstreamDialect) -> Box<dyn Reader> {
         UpstreamDialect::Gemini => Box::new(GeminiReader::new(None)),
         UpstreamDialect::Responses => Box::new(responses::ResponseReader::new(None)),
         UpstreamDialect::Ollama => Box::new(OllamaReader::new(None)),
+        UpstreamDialect::Completions => unreachable!("nothing is translated from there"),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Chats: `POST /v1/chat/completions`, and what answers the same in the words of other APIs.
 
+pub(crate) mod completions;
 pub(crate) mod gemini;
 pub(crate) mod messages;
 pub(crate) mod ollama;

@@ -148,8 +148,14 @@ fn of_embeddings(family: Family, request: &EmbeddingsRequest<'_>) -> Vec<i64> {
     }
 }
 
-/// The tokens of text that went to a client, unless they were counted as it went.
+/// The tokens of text that went to a client, and of what was written beside it and not shown, unless they were counted as
+/// it went.
 pub(crate) fn output(family: Family, delivered: &Delivered, counted: Option<u64>) -> i64 {
+    let written = i64::try_from(delivered.written_for_each()).unwrap_or(i64::MAX);
+    shown(family, delivered, counted).saturating_mul(written)
+}
+
+fn shown(family: Family, delivered: &Delivered, counted: Option<u64>) -> i64 {
     if let Some(counted) = counted {
         return i64::try_from(counted).unwrap_or(i64::MAX);
     }

@@ -175,16 +175,17 @@ impl Project {
         }
     }
 
-    /// The price that covers whichever target of the route answers, or the refusal of a route that has none where money
+    /// The price that covers whichever target of the route answers that serves the call, or the refusal of a route that has none where money
     /// is counted.
     pub(crate) fn hold_prices(
         &self,
         caller: &Caller,
         route: &PublicRoute,
+        serves: impl Fn(&Target) -> bool,
         prices: &PriceBook,
     ) -> Result<PriceSnapshot, EdgeError> {
         let mut dearest = PriceSnapshot::default();
-        for target in route.targets.iter().filter(|target| target.provider.chats()) {
+        for target in route.targets.iter().filter(|target| serves(target)) {
             let (snapshot, source) = target.price(prices);
             self.allow_price(caller, source, &route.name)?;
             dearest = dearest.dearest(snapshot);
@@ -239,16 +240,20 @@ impl PublicRoute {
         }
     }
 
-    /// The targets that a chat may go to, as places among all, in the order in which they are tried: those that chat,
-    /// that can be called at all, and whose output can be bounded where bounds are kept.
-    pub(crate) fn order(&self, keeps_bounds: bool, random: &mut impl Rng) -> Result<Vec<usize>, EdgeError> {
+    /// The targets that a call with an output may go to, as places among all, in the order in which they are tried: those
+    /// that serve it, that can be called at all, and whose output can be bounded where bounds are kept.
+    pub(crate) fn order(
+        &self,
+        serves: impl Fn(&Target) -> bool,
+        keeps_bounds: bool,
+        random: &mut impl Rng,
+    ) -> Result<Vec<usize>, EdgeError> {
         let is_bounded = |target: &Target| target.output_field.member().is_some();
-        let chats = |target: &Target| target.provider.chats();
-        if keeps_bounds && self.targets.iter().any(chats) && !self.targets.iter().any(|it| chats(it) && is_bounded(it))
-        {
+        let can = |target: &Target| serves(target) && is_bounded(target);
+        if keeps_bounds && self.targets.iter().any(&serves) && !self.targets.iter().any(can) {
             return Err(EdgeError::HardLimitUnsupported { model: self.name.clone() });
         }
-        self.order_of(|target| chats(target) && (!keeps_bounds || is_bounded(target)), random)
+        self.order_of(|target| serves(target) && (!keeps_bounds || is_bounded(target)), random)
     }
 
     /// The targets that serve a call, as places among all, in the order in which they are tried: those that can be called

@@ -12,6 +12,7 @@ use providers::{
 use tokens::Family;
 use tokio::time::Instant;
 
+use super::prepare::unbounded_output;
 use crate::admission::MODEL;
 use crate::catalog::{PublicRoute, Target};
 use crate::error::EdgeError;
@@ -160,7 +161,7 @@ impl Requests {
         let texts = &self.texts;
         let bound = texts.output_tokens.zip(target.output_field.member());
         // What is held may be more than this model can write, and some refuse to be asked for that.
-        let most = u64::try_from(target.output_bound(self.route.max_output)).unwrap_or(u64::MAX);
+        let most = u64::try_from(unbounded_output(target, &self.route, inbound)).unwrap_or(u64::MAX);
         let of_model = match inbound.output_limit() {
             Some(_) => u64::MAX,
             None => most.saturating_mul(inbound.answers()),

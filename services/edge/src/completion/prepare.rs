@@ -10,7 +10,7 @@ use rand::rng;
 use super::answer::Asked;
 use super::itinerary::{Itinerary, Texts};
 use crate::admission::{Admitted, Claim, DEFAULT_OUTPUT, LARGEST_OUTPUT, Measure, Model, admit, settle_ended};
-use crate::catalog::{Project, PublicRoute, Target, distinct_providers};
+use crate::catalog::{PublicRoute, Target, distinct_providers};
 use crate::error::{EdgeError, Failure};
 use crate::grounding::{Grounded, Plan, Way, sources_member};
 use crate::state::Edge;
@@ -35,19 +35,22 @@ pub(super) async fn prepare(
     let chosen = project.choose(inbound.model(), &caller)?;
     let route = &chosen.route;
     let keeps_bounds = project.enforcement == Enforcement::Hard;
-    let targets = route.order(keeps_bounds, &mut rng())?;
+    let serves = |target: &Target| inbound.dialect().is_served_by(target.provider);
+    let targets = route.order(serves, keeps_bounds, &mut rng())?;
     let first = route.at(&targets, 0)?;
     let connection = first.connection()?;
     let prices = edge.catalog.prices().await?;
-    let hold_prices = project.hold_prices(&caller, route, &prices)?;
-    for provider in distinct_providers(&route.targets) {
+    let hold_prices = project.hold_prices(&caller, route, serves, &prices)?;
+    for provider in distinct_providers(route.targets.iter().filter(|target| serves(target))) {
         let mut features = inbound.costly_features(provider).map_err(EdgeError::from)?;
         if provider == ProviderType::Anthropic && inbound.dialect() == ClientDialect::Messages {
             features.extend(anthropic_beta.as_deref().map(costly_betas).unwrap_or_default());
         }
         project.allow_features(&caller, route, &features)?;
     }
-    let counted = count(edge, &project, route, received, inbound).await?;
+    // Texts that only go on are given no rules.
+    let project_prompt = project.system_prompt.as_deref().filter(|_| inbound.is_conversation());
+    let counted = count(edge, project_prompt, route, received, inbound).await?;
 
     let plan = Plan::for_chat(&project, route, inbound);
     let (other_tokens, other_cost) = match &plan {
@@ -65,7 +68,7 @@ pub(super) async fn prepare(
         accepted,
         caller: &caller,
         has_limits: project.has_limits,
-        operation: "chat",
+        operation: if inbound.is_conversation() { "chat" } else { "completions" },
         route: Some(&route.name),
         model: Some(Model::of(first, &connection)),
         tags: tags.and(inbound.metadata(), inbound.user()),
@@ -100,7 +103,7 @@ pub(super) async fn prepare(
     };
     let prompt = counted.saturating_add(grounded.block_tokens);
     call.counted_prompt(prompt);
-    if project.store.is_some() {
+    if project.store.is_some() && inbound.is_conversation() {
         call.entry_mut().rag_hits = i32::try_from(grounded.hits.len()).ok();
         grounded.describe(&mut headers);
     }
@@ -116,7 +119,7 @@ pub(super) async fn prepare(
         public_model: chosen.public_model.clone(),
         member: inbound.includes_context().then(|| sources_member(&grounded)),
         context: grounded.block,
-        project_prompt: project.system_prompt.clone(),
+        project_prompt: project_prompt.map(str::to_owned),
         prompt_tokens: prompt.unsigned_abs(),
         output_tokens: keeps_bounds.then(|| call.output_tokens().unsigned_abs()),
         anthropic_beta,
@@ -156,20 +159,20 @@ async fn images(
 /// The prompt's tokens: by the model that takes most for it, of those the route may lead to.
 async fn count(
     edge: &Edge,
-    project: &Project,
+    project_prompt: Option<&str>,
     route: &PublicRoute,
     received: &Bytes,
     inbound: &Inbound<'_>,
 ) -> Result<i64, EdgeError> {
     let mut measures: Vec<Measure> = Vec::with_capacity(1);
     let mut most = 0;
-    for Target { measure, .. } in &route.targets {
+    for Target { measure, provider, .. } in &route.targets {
         let measure = *measure;
-        if measures.contains(&measure) {
+        if !inbound.dialect().is_served_by(*provider) || measures.contains(&measure) {
             continue;
         }
         measures.push(measure);
-        most = most.max(edge.counter.chat(measure, received, inbound, project.system_prompt.as_deref()).await?);
+        most = most.max(edge.counter.chat(measure, received, inbound, project_prompt).await?);
     }
     Ok(most)
 }
@@ -179,9 +182,16 @@ async fn count(
 fn output_bound(route: &PublicRoute, inbound: &Inbound<'_>) -> i64 {
     let asked = inbound.output_limit().map(|limit| i64::try_from(limit).unwrap_or(i64::MAX));
     let of_route = || {
-        let bounds = route.targets.iter().map(|target| target.output_bound(route.max_output));
+        let served = route.targets.iter().filter(|target| inbound.dialect().is_served_by(target.provider));
+        let bounds = served.map(|target| unbounded_output(target, route, inbound));
         bounds.max().unwrap_or(DEFAULT_OUTPUT)
     };
     let each = asked.unwrap_or_else(of_route).clamp(1, LARGEST_OUTPUT);
     each.saturating_mul(i64::try_from(inbound.answers()).unwrap_or(1))
+}
+
+/// The most output tokens of one answer that the client does not bound.
+pub(super) fn unbounded_output(target: &Target, route: &PublicRoute, inbound: &Inbound<'_>) -> i64 {
+    let usual = inbound.usual_output(target.provider).and_then(|tokens| i64::try_from(tokens).ok());
+    usual.unwrap_or_else(|| target.output_bound(route.max_output))
 }

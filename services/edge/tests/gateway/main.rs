@@ -13,6 +13,7 @@ mod answers;
 mod bodies;
 mod browsers;
 mod chat;
+mod completions;
 mod condensed;
 mod denials;
 mod embeddings;

@@ -144,7 +144,8 @@ fn vector(value: &RawValue) -> Option<Vec<f32>> {
     (!vector.is_empty() && vector.iter().all(|component| component.is_finite())).then_some(vector)
 }
 
-pub(super) fn success<'a>(body: &'a Bytes, credential: Option<&str>) -> Result<(&'a str, Members<'a>), UpstreamError> {
+/// The members of an answer that is none of an error, and the text they are in.
+pub(crate) fn success<'a>(body: &'a Bytes, credential: Option<&str>) -> Result<(&'a str, Members<'a>), UpstreamError> {
     let (text, members) = object(body).map_err(|_| UpstreamError::BadAnswer("it is not a JSON object"))?;
     match members.present("error") {
         Some(error) => Err(in_body(error, credential)),

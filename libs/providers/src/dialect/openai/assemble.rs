@@ -81,7 +81,7 @@ impl ChatRequest<'_> {
         if !quirks.stream_options {
             self.remove("stream_options", &mut splices);
         } else if self.stream {
-            self.ask_for_usage(&mut splices, &mut added);
+            ask_for_usage(self.text, &self.members, &mut splices, &mut added);
         }
         self.remove("ragmux", &mut splices);
         let bound = outgoing.output_bound.map(|bound| (bound.field, (bound.tokens / self.n.max(1)).max(1)));
@@ -129,24 +129,6 @@ impl ChatRequest<'_> {
             drop_path(&mut dropped, format!("stream_options.{name}"));
         }
         dropped.into_iter().map(Cow::into_owned).collect()
-    }
-
-    fn ask_for_usage(&self, splices: &mut Splices, added: &mut Vec<String>) {
-        let Some(value) = self.members.get("stream_options") else {
-            added.push("\"stream_options\":{\"include_usage\":true}".to_owned());
-            return;
-        };
-        let Ok(options) = Members::parse(value.get()) else {
-            splices.replace(span(self.text, value.get()), "{\"include_usage\":true}");
-            return;
-        };
-        match options.get("include_usage") {
-            Some(include) => splices.replace(span(self.text, include.get()), "true"),
-            None => {
-                let comma = if options.is_empty() { "" } else { "," };
-                splices.insert(options.inside(self.text), format!("\"include_usage\":true{comma}"));
-            }
-        }
     }
 
     fn remove(&self, name: &str, splices: &mut Splices) {
@@ -260,6 +242,25 @@ impl ChatRequest<'_> {
             for range in members.ranges_without(self.text, "cache_control") {
                 splices.remove(range);
             }
+        }
+    }
+}
+
+/// Has a stream tell what it used, whether or not the client asks for it. `members` are those of the body, which is `text`.
+pub(crate) fn ask_for_usage(text: &str, members: &Members<'_>, splices: &mut Splices, added: &mut Vec<String>) {
+    let Some(value) = members.get("stream_options") else {
+        added.push("\"stream_options\":{\"include_usage\":true}".to_owned());
+        return;
+    };
+    let Ok(options) = Members::parse(value.get()) else {
+        splices.replace(span(text, value.get()), "{\"include_usage\":true}");
+        return;
+    };
+    match options.get("include_usage") {
+        Some(include) => splices.replace(span(text, include.get()), "true"),
+        None => {
+            let comma = if options.is_empty() { "" } else { "," };
+            splices.insert(options.inside(text), format!("\"include_usage\":true{comma}"));
         }
     }
 }

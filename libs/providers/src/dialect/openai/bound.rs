@@ -3,10 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::value::RawValue;
 use tokens::{Family, count};
 
-use super::texts::{Part, texts};
+use super::texts::{Part, Piece};
 use crate::json::Members;
 
 /// A bound of a call's output that has to be kept.
@@ -57,13 +56,9 @@ impl Meter {
     }
 
     /// Takes what an event adds if the output stays within the bound with it, else leaves all as it was.
-    pub(super) fn take(&mut self, choices: &[&RawValue]) -> bool {
-        let choices: Vec<_> = choices.iter().filter_map(|raw| Members::parse(raw.get()).ok()).collect();
-        let deltas = choices.iter().filter_map(|choice| Some((index_of(choice), texts(choice.present("delta")?))));
-        let texts: Vec<_> = deltas
-            .flat_map(|(index, texts)| texts.into_iter().map(move |text| (index, text.part, text.text)))
-            .collect();
-        self.take_texts(texts.iter().map(|(index, part, text)| (*index, *part, text.as_ref())))
+    pub(super) fn take(&mut self, pieces: &[Piece<'_>]) -> bool {
+        let texts = pieces.iter().flat_map(|piece| piece.texts.iter().map(|text| (piece.index, text)));
+        self.take_texts(texts.map(|(index, text)| (index, text.part, text.text.as_ref())))
     }
 
     /// The same for texts: of which choice, of which part of it, and what.
@@ -137,6 +132,9 @@ pub(super) fn index_of(choice: &Members<'_>) -> u64 {
 mod tests {
     use proptest::prelude::*;
 
+    use serde_json::value::RawValue;
+
+    use super::super::texts::pieces;
     use super::*;
 
     fn meter(tokens: u64, family: Family) -> Meter {
@@ -149,7 +147,7 @@ mod tests {
     }
 
     fn takes(meter: &mut Meter, events: &[Box<RawValue>]) -> usize {
-        events.iter().take_while(|event| meter.take(&[event])).count()
+        events.iter().take_while(|event| meter.take(&pieces(&[event]))).count()
     }
 
     #[test]
@@ -159,11 +157,11 @@ mod tests {
         assert_eq!(takes(&mut meter, &words), 3);
         assert_eq!(meter.tokens(), 3);
         for beyond in ["content", "refusal", "reasoning", "reasoning_content"] {
-            assert!(!meter.take(&[&delta(0, beyond, "!")]), "{beyond}");
+            assert!(!meter.take(&pieces(&[&delta(0, beyond, "!")])), "{beyond}");
             assert_eq!(meter.tokens(), 3);
         }
         // Nothing is no output.
-        assert!(meter.take(&[&delta(2, "content", "")]));
+        assert!(meter.take(&pieces(&[&delta(2, "content", "")])));
     }
 
     #[test]
@@ -183,10 +181,10 @@ mod tests {
         let mut meter = meter(u64::MAX, Family::O200k);
         let long = "so many words ".repeat(2000);
         for piece in long.split_inclusive(' ') {
-            assert!(meter.take(&[&delta(0, "content", piece)]));
+            assert!(meter.take(&pieces(&[&delta(0, "content", piece)])));
         }
         for _ in 0..5000 {
-            assert!(meter.take(&[&delta(1, "content", "\u{6708}")]));
+            assert!(meter.take(&pieces(&[&delta(1, "content", "\u{6708}")])));
         }
         assert!(meter.tail_bytes <= (SETTLED_FROM + SETTLED_ANYWHERE_FROM) as u64 + 16, "{}", meter.tail_bytes);
         let exact = count(Family::O200k, &long) + count(Family::O200k, &"\u{6708}".repeat(5000));
@@ -199,7 +197,7 @@ mod tests {
         let call = r#"{"delta":{"tool_calls":[{"index":1,"function":{"name":"find","arguments":"{}"}}]}}"#;
         let call = RawValue::from_string(call.to_owned()).unwrap();
         let mut meter = meter(100, Family::O200k);
-        assert!(meter.take(&[&call]) && meter.take(&[&call]));
+        assert!(meter.take(&pieces(&[&call])) && meter.take(&pieces(&[&call])));
         assert_eq!(meter.tokens() as usize, count(Family::O200k, "findfind") + count(Family::O200k, "{}{}"));
     }
 
@@ -213,7 +211,7 @@ mod tests {
                 let mut meter = meter(bound, family);
                 let mut texts: BTreeMap<(u64, &str), String> = BTreeMap::new();
                 for (index, name, text) in &events {
-                    if meter.take(&[&delta(*index, name, text)]) {
+                    if meter.take(&pieces(&[&delta(*index, name, text)])) {
                         texts.entry((*index, name)).or_default().push_str(text);
                     }
                 }

@@ -7,12 +7,19 @@ pub(super) struct Head<'a> {
     id: &'a str,
     created_s: i64,
     model: &'a str,
+    /// Whether the answer is of the API from before chats.
+    is_bare: bool,
 }
 
 impl<'a> Head<'a> {
     /// `id` and `created_s` as the provider gave them, if it did.
     pub(super) fn new(id: Option<&'a str>, created_s: Option<i64>, model: &'a str) -> Self {
-        Self { id: id.unwrap_or_default(), created_s: created_s.unwrap_or(0), model }
+        Self { id: id.unwrap_or_default(), created_s: created_s.unwrap_or(0), model, is_bare: false }
+    }
+
+    /// The same where the answer may be of the API from before chats.
+    pub(super) fn bare(self, is_bare: bool) -> Self {
+        Self { is_bare, ..self }
     }
 
     /// Brings the next piece of a choice, or the reason of its end. `delta` must be JSON; `usage` as for [`Head::ended`].
@@ -27,7 +34,8 @@ impl<'a> Head<'a> {
     /// for usage.
     pub(super) fn ended(&self, index: u64, usage: bool) -> Vec<u8> {
         let usage = if usage { ",\"usage\":null" } else { "" };
-        let choice = format!("{{\"index\":{index},\"delta\":{{}},\"logprobs\":null,\"finish_reason\":\"length\"}}");
+        let nothing = if self.is_bare { "\"text\":\"\"" } else { "\"delta\":{}" };
+        let choice = format!("{{\"index\":{index},{nothing},\"logprobs\":null,\"finish_reason\":\"length\"}}");
         self.event(&choice, usage)
     }
 
@@ -53,8 +61,9 @@ impl<'a> Head<'a> {
     fn event(&self, choices: &str, more: &str) -> Vec<u8> {
         let (id, model) = (literal(self.id), literal(self.model));
         let created = self.created_s;
+        let object = if self.is_bare { "text_completion" } else { "chat.completion.chunk" };
         format!(
-            "data: {{\"id\":{id},\"object\":\"chat.completion.chunk\",\"created\":{created},\"model\":{model},\
+            "data: {{\"id\":{id},\"object\":\"{object}\",\"created\":{created},\"model\":{model},\
              \"choices\":[{choices}]{more}}}\n\n"
         )
         .into_bytes()

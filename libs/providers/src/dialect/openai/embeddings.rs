@@ -188,7 +188,8 @@ fn input<'a>(value: &'a RawValue) -> Result<(EmbeddingInput<'a>, Vec<&'a RawValu
     Ok((EmbeddingInput::Tokens(vec![count]), Vec::new()))
 }
 
-fn token_count(text: &str) -> Option<usize> {
+/// The length of a text that is an array of token numbers.
+pub(crate) fn token_count(text: &str) -> Option<usize> {
     serde_json::from_str::<Vec<u64>>(text).ok().map(|tokens| tokens.len())
 }
 

@@ -92,7 +92,7 @@ impl ChatRequest<'_> {
     /// # Errors
     /// [`RequestError`] for a tool whose type cannot be told.
     pub fn costly_features(&self, provider: ProviderType) -> Result<Vec<Feature>, RequestError> {
-        let mut found = of_members(&self.members, provider);
+        let mut found = costly_members(&self.members, provider);
         let keeps_caches = matches!(provider, ProviderType::Anthropic | ProviderType::OpenRouter);
         for (at, message) in self.messages.iter().enumerate() {
             if keeps_caches {
@@ -137,11 +137,12 @@ impl EmbeddingsRequest<'_> {
     /// All features of the request that cost more than its tokens.
     #[must_use]
     pub fn costly_features(&self, provider: ProviderType) -> Vec<Feature> {
-        of_members(&self.members, provider)
+        costly_members(&self.members, provider)
     }
 }
 
-fn of_members(members: &Members<'_>, provider: ProviderType) -> Vec<Feature> {
+/// The members of a request that add cost.
+pub(crate) fn costly_members(members: &Members<'_>, provider: ProviderType) -> Vec<Feature> {
     let mut found = Vec::new();
     for (name, value) in members.iter() {
         let read_as = folded(name);

@@ -27,6 +27,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::json;
 
+use super::completions::Repeats;
 use super::responses::Echo;
 use crate::hub::Told;
 
@@ -41,19 +42,20 @@ pub use request::{ChatMessage, ChatRequest, Content, Part, RequestError, text_at
 pub use stream::{Delivered, StreamOutcome};
 pub use strict::check_body;
 
-pub(crate) use answer::{read_chat_answer, read_passed, read_vectors, splice_model, spliced};
+pub(crate) use answer::{read_chat_answer, read_passed, read_vectors, splice_model, spliced, success};
+pub(crate) use assemble::ask_for_usage;
 pub(crate) use batches::Merge;
 pub(crate) use bound::Meter;
-pub(crate) use embeddings::{EMBEDDINGS_PATH, own_embeddings_body};
+pub(crate) use embeddings::{EMBEDDINGS_PATH, own_embeddings_body, token_count};
 pub(crate) use error::{in_body, of_status, refusal, refusal_by};
-pub(crate) use features::long_cache;
+pub(crate) use features::{costly_members, long_cache};
 pub(crate) use outgoing::body;
 pub(crate) use reader::{ChatReader, read_whole};
-pub(crate) use request::{flag, optional_text};
+pub(crate) use request::{MAX_ITEMS, SERVER_OUTPUT_FIELDS, choices, flag, include_usage, optional_text, output_limit};
 pub(crate) use stream::StreamTap;
 pub(crate) use strict::{read_known, strict};
-pub(crate) use texts::Part as TextPart;
-pub(crate) use truncate::prefix;
+pub(crate) use texts::{Part as TextPart, Piece, REASONING, pieces};
+pub(crate) use truncate::{prefix, tokens_of};
 pub(crate) use turns::thought_signature;
 pub(crate) use writer::{ChatForm, ChatWriter};
 
@@ -75,6 +77,7 @@ impl SpliceRules {
             functions: false,
             member: outgoing.member.filter(|_| is_streamed).map(|(name, value)| (name, value.to_owned())),
             echo: None,
+            repeats: None,
         }
     }
 }
@@ -94,4 +97,6 @@ pub struct SpliceRules {
     pub member: Option<(&'static str, String)>,
     /// What an answer repeats of its request, for clients of the Responses API.
     pub(crate) echo: Option<Arc<Echo>>,
+    /// What answers repeat of a completion request; `None` for every other API.
+    pub(crate) repeats: Option<Arc<Repeats>>,
 }

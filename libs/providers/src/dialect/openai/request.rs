@@ -12,11 +12,11 @@ const CONTENT: &str = "a string or an array of parts";
 /// OpenAI API reference, Create chat completion, `n`.
 const MAX_CHOICES: u64 = 128;
 /// What is read of a message or a part takes some hundred bytes, whatever its size is in the body.
-pub(super) const MAX_ITEMS: usize = 65_536;
+pub(crate) const MAX_ITEMS: usize = 65_536;
 /// The fields that bound the output and are part of the API.
 pub(super) const OUTPUT_FIELDS: [&str; 2] = ["max_completion_tokens", "max_tokens"];
 /// Fields by which particular servers bound the output; there a negative number means "no bound".
-pub(super) const SERVER_OUTPUT_FIELDS: [&str; 4] = ["max_output_tokens", "max_new_tokens", "n_predict", "num_predict"];
+pub(crate) const SERVER_OUTPUT_FIELDS: [&str; 4] = ["max_output_tokens", "max_new_tokens", "n_predict", "num_predict"];
 
 /// Why a request is answered 400. The texts are for the client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -168,7 +168,6 @@ impl<'a> ChatRequest<'a> {
     /// See [`RequestError`]; all of them are the client's to mend.
     pub fn parse(body: &'a [u8]) -> Result<Self, RequestError> {
         let (text, members) = read_body(body)?;
-        let options = sub_object(&members, "stream_options")?;
         let ragmux = match members.present("ragmux").map(|value| Members::parse(value.get())) {
             Some(Ok(ragmux)) => Some(strict("ragmux", ragmux, &["include_context"])?),
             Some(Err(_)) | None => None,
@@ -177,12 +176,9 @@ impl<'a> ChatRequest<'a> {
             model: optional_text(&members, "model")?.unwrap_or_default(),
             messages: messages(&members)?,
             stream: flag(&members, "stream", "stream")?,
-            include_usage: match &options {
-                Some(options) => flag(options, "include_usage", "stream_options.include_usage")?,
-                None => false,
-            },
-            n: choices(&members)?,
-            output_limit: output_limit(&members)?,
+            include_usage: include_usage(&members)?,
+            n: choices(&members, "n")?.unwrap_or(1),
+            output_limit: output_limit(&members, &OUTPUT_FIELDS)?,
             tools: members.present("tools"),
             stop: members.present("stop"),
             user: members.present("user").and_then(text_of),
@@ -225,10 +221,12 @@ fn invalid(field: impl Into<String>, must: &'static str) -> RequestError {
     RequestError::Invalid { field: field.into(), must }
 }
 
-fn sub_object<'a>(members: &Members<'a>, name: &'static str) -> Result<Option<Members<'a>>, RequestError> {
-    let Some(value) = members.present(name) else { return Ok(None) };
-    let inner = Members::parse(value.get()).map_err(|_| invalid(name, "an object"))?;
-    strict(name, inner, &["include_usage"]).map(Some)
+/// Whether a client wants usage in its stream.
+pub(crate) fn include_usage(members: &Members<'_>) -> Result<bool, RequestError> {
+    const OPTIONS: &str = "stream_options";
+    let Some(value) = members.present(OPTIONS) else { return Ok(false) };
+    let options = Members::parse(value.get()).map_err(|_| invalid(OPTIONS, "an object"))?;
+    flag(&strict(OPTIONS, options, &["include_usage"])?, "include_usage", "stream_options.include_usage")
 }
 
 pub(crate) fn flag(members: &Members<'_>, name: &str, path: &'static str) -> Result<bool, RequestError> {
@@ -262,17 +260,19 @@ pub fn text_at<'a>(
     })
 }
 
-fn choices(members: &Members<'_>) -> Result<u64, RequestError> {
-    match members.present("n").map(|value| value.get().parse::<u64>()) {
-        None => Ok(1),
-        Some(Ok(n)) if (1..=MAX_CHOICES).contains(&n) => Ok(n),
-        Some(_) => Err(invalid("n", "a whole number from 1 to 128")),
+/// A number of answers.
+pub(crate) fn choices(members: &Members<'_>, name: &str) -> Result<Option<u64>, RequestError> {
+    match members.present(name).map(|value| value.get().parse::<u64>()) {
+        None => Ok(None),
+        Some(Ok(n)) if (1..=MAX_CHOICES).contains(&n) => Ok(Some(n)),
+        Some(_) => Err(invalid(name, "a whole number from 1 to 128")),
     }
 }
 
-fn output_limit(members: &Members<'_>) -> Result<Option<u64>, RequestError> {
+/// The largest bound of the output, by the API's own fields and those of servers.
+pub(crate) fn output_limit(members: &Members<'_>, own: &[&str]) -> Result<Option<u64>, RequestError> {
     let mut largest = None;
-    for name in OUTPUT_FIELDS {
+    for name in own.iter().copied() {
         let Some(value) = members.present(name) else { continue };
         let limit = value.get().parse::<u64>().map_err(|_| invalid(name, "a whole number, zero or more"))?;
         largest = largest.max(Some(limit));

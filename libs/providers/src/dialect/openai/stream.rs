@@ -7,11 +7,12 @@ use bytes::BytesMut;
 use serde_json::value::RawValue;
 
 use super::answer::splice_model;
-use super::bound::{Meter, index_of};
+use super::bound::Meter;
 use super::chunk::Head;
 use super::reader::usage as reported;
-use super::texts::texts;
+use super::texts::{Piece as Choice, pieces, texts};
 use super::{SpliceRules, failure, in_body};
+use crate::dialect::completions::Echoed;
 use crate::error::UpstreamError;
 use crate::hub::Told;
 use crate::json::{Members, Splices, elements, object, text_of};
@@ -27,6 +28,7 @@ const MAX_KEPT_BYTES: usize = 256 * 1024;
 pub struct Delivered {
     text: String,
     chars_beyond: u64,
+    unseen: u64,
 }
 
 impl Delivered {
@@ -40,6 +42,17 @@ impl Delivered {
     #[must_use]
     pub fn chars_beyond(&self) -> u64 {
         self.chars_beyond
+    }
+
+    /// Where so many more answers than these were written for each of them, and not shown.
+    pub(crate) fn each_of(unseen: u64) -> Self {
+        Self { unseen, ..Self::default() }
+    }
+
+    /// How many answers were written for each that was delivered.
+    #[must_use]
+    pub fn written_for_each(&self) -> u64 {
+        self.unseen.saturating_add(1)
     }
 
     /// Whether nothing was delivered.
@@ -104,6 +117,7 @@ pub(crate) struct StreamTap {
     usage: Option<Usage>,
     has_doubts: bool,
     delivered: Delivered,
+    echoed: Option<Echoed>,
     upstream_model: Option<String>,
     answer_id: Option<String>,
     created_s: Option<i64>,
@@ -112,8 +126,11 @@ pub(crate) struct StreamTap {
 impl StreamTap {
     /// A tap for one stream. The credential is only needed to keep it out of error messages.
     pub(crate) fn new(rules: SpliceRules, credential: Option<domain::Secret>) -> Self {
+        let echoed = rules.repeats.clone().map(Echoed::new);
         Self {
             scanner: Scanner::default(),
+            delivered: echoed.as_ref().map(Echoed::delivered).unwrap_or_default(),
+            echoed,
             meter: rules.bound.map(Meter::new),
             member_due: rules.member.is_some(),
             rules,
@@ -126,7 +143,6 @@ impl StreamTap {
             choices: BTreeMap::new(),
             usage: None,
             has_doubts: false,
-            delivered: Delivered::default(),
             upstream_model: None,
             answer_id: None,
             created_s: None,
@@ -146,10 +162,13 @@ impl StreamTap {
             }
             self.saw_event = true;
             let choices = chunk.present("choices").and_then(|value| elements(value.get()).ok());
-            let here = choices.as_deref().unwrap_or_default();
+            let mut here = pieces(choices.as_deref().unwrap_or_default());
+            if let Some(echoed) = &mut self.echoed {
+                here.iter_mut().for_each(|piece| echoed.strip(piece));
+            }
             self.note(&chunk);
-            if self.meter.as_mut().is_some_and(|meter| !meter.take(here)) {
-                self.cut_before(here, out);
+            if self.meter.as_mut().is_some_and(|meter| !meter.take(&here)) {
+                self.cut_before(&here, out);
                 return Ok(());
             }
             self.tally(here);
@@ -177,11 +196,12 @@ impl StreamTap {
     }
 
     /// Ends the answer before an event that would take it over its bound.
-    fn cut_before(&mut self, dropped: &[&RawValue], out: &mut BytesMut) {
-        for choice in dropped.iter().filter_map(|raw| Members::parse(raw.get()).ok()) {
-            self.choices.entry(index_of(&choice)).or_default();
+    fn cut_before(&mut self, dropped: &[Choice<'_>], out: &mut BytesMut) {
+        for piece in dropped {
+            self.choices.entry(piece.index).or_default();
         }
         let head = Head::new(self.answer_id.as_deref(), self.created_s, &self.rules.public_model);
+        let head = head.bare(self.echoed.is_some());
         for (index, reason) in self.choices.iter_mut().filter(|(_, reason)| reason.is_none()) {
             out.extend_from_slice(&head.ended(*index, !self.rules.strip_usage));
             *reason = Some("length".to_owned());
@@ -230,16 +250,13 @@ impl StreamTap {
         }
     }
 
-    fn tally(&mut self, choices: &[&RawValue]) {
-        for choice in choices.iter().filter_map(|raw| Members::parse(raw.get()).ok()) {
-            let reason = choice.present("finish_reason").and_then(text_of).map(Cow::into_owned);
-            let ended = self.choices.entry(index_of(&choice)).or_default();
-            if reason.is_some() {
-                *ended = reason;
+    fn tally(&mut self, pieces: Vec<Choice<'_>>) {
+        for piece in pieces {
+            let ended = self.choices.entry(piece.index).or_default();
+            if piece.finish_reason.is_some() {
+                *ended = piece.finish_reason;
             }
-            if let Some(delta) = choice.present("delta") {
-                self.delivered.add_message(delta);
-            }
+            piece.texts.iter().for_each(|text| self.delivered.add(&text.text));
         }
     }
 }
@@ -269,6 +286,9 @@ impl Tap for StreamTap {
 
     /// A last event that only lacks its blank line is passed on, half an event is not.
     fn finish(&mut self, out: &mut BytesMut) -> Result<(), UpstreamError> {
+        if self.cut {
+            return Ok(());
+        }
         let rest = self.scanner.take_rest();
         let event = Event::read(&rest, self.at_start);
         let is_whole =

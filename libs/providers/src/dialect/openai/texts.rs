@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
+use super::bound::index_of;
 use crate::json::{Members, elements, said_in, text_of};
 
 /// Which text of a message a piece belongs to. In the order in which models write them.
@@ -23,35 +24,61 @@ pub(crate) enum Part {
 
 /// A text, or the piece of one that a delta brings.
 #[derive(Clone, Debug)]
-pub(super) struct Text<'a> {
-    pub(super) part: Part,
-    pub(super) text: Cow<'a, str>,
+pub(crate) struct Text<'a> {
+    pub(crate) part: Part,
+    pub(crate) text: Cow<'a, str>,
+}
+
+/// A choice of an answer, or the piece of one that a chunk brings.
+#[derive(Clone, Debug)]
+pub(crate) struct Piece<'a> {
+    pub(crate) index: u64,
+    pub(crate) finish_reason: Option<String>,
+    pub(crate) texts: Vec<Text<'a>>,
 }
 
 /// The names under which servers tell a model's reasoning. Some say the same under several of them.
-pub(super) const REASONING: [&str; 4] = ["reasoning_content", "reasoning", "thinking", "reasoning_details"];
+pub(crate) const REASONING: [&str; 4] = ["reasoning_content", "reasoning", "thinking", "reasoning_details"];
 
 /// Texts are looked for in parts of parts, and no deeper.
 const DEEPEST: usize = 4;
 
+/// The choices of a chunk, or of an answer of the API from before chats. What is no object is none.
+pub(crate) fn pieces<'a>(choices: &[&'a RawValue]) -> Vec<Piece<'a>> {
+    let choices = choices.iter().filter_map(|raw| Members::parse(raw.get()).ok());
+    let piece = |choice: Members<'a>| Piece {
+        index: index_of(&choice),
+        finish_reason: choice.present("finish_reason").and_then(text_of).map(Cow::into_owned),
+        texts: match choice.present("delta") {
+            Some(delta) => texts(delta),
+            // There the text is the choice's own, and what else servers tell is beside it.
+            None => said(&choice).into_iter().chain(first(&choice, "text", Part::Content)).collect(),
+        },
+    };
+    choices.map(piece).collect()
+}
+
 /// All that a `message` or `delta` says: reasoning as far as it is told, content, refusal, the words of audio, names and
 /// arguments of calls.
 pub(super) fn texts(message: &RawValue) -> Vec<Text<'_>> {
-    let Ok(message) = Members::parse(message.get()) else { return Vec::new() };
+    Members::parse(message.get()).map(|message| said(&message)).unwrap_or_default()
+}
+
+fn said<'a>(message: &Members<'a>) -> Vec<Text<'a>> {
     let mut texts = Vec::new();
     let content = message.present("content");
-    let (said, thought) = match content {
+    let (text, thought) = match content {
         Some(content) if content.get().starts_with('[') => parts(content),
         content => (content.and_then(said_in), None),
     };
     let told = REASONING.iter().find_map(|name| full(joined(message.present(name)?, DEEPEST)));
     texts.extend(told.or_else(|| full(thought)).map(|text| Text { part: Part::Reasoning, text }));
-    texts.extend(full(said).map(|text| Text { part: Part::Content, text }));
-    texts.extend(first(&message, "refusal", Part::Refusal));
-    if let Some(audio) = object(&message, "audio") {
+    texts.extend(full(text).map(|text| Text { part: Part::Content, text }));
+    texts.extend(first(message, "refusal", Part::Refusal));
+    if let Some(audio) = object(message, "audio") {
         texts.extend(first(&audio, "transcript", Part::Transcript));
     }
-    if let Some(function) = object(&message, "function_call") {
+    if let Some(function) = object(message, "function_call") {
         texts.extend(first(&function, "name", Part::FunctionName));
         texts.extend(first(&function, "arguments", Part::FunctionArguments));
     }

@@ -159,7 +159,8 @@ fn longest(text: &str, family: Family, tokens: u64) -> usize {
     first(fits).len()
 }
 
-fn tokens_of(family: Family, text: &str) -> u64 {
+/// How many tokens a text is worth.
+pub(crate) fn tokens_of(family: Family, text: &str) -> u64 {
     count(family, text) as u64
 }
 

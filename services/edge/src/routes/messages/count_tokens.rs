@@ -30,7 +30,7 @@ pub(crate) async fn count_tokens(
     let project = edge.catalog.project(caller.project).await?;
     let chosen = project.choose(&request.model, &caller)?;
     let route = &chosen.route;
-    let targets = route.order(false, &mut rng())?;
+    let targets = route.order_of(|target| target.provider.chats(), &mut rng())?;
     let target = route.at(&targets, 0)?;
     let connection = target.connection()?;
     let claim = Claim {

@@ -1,0 +1,5 @@
+//! OpenAI's API from before chats.
+
+mod create;
+
+pub(crate) use create::create;
