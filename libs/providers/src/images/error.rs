@@ -7,7 +7,10 @@ use domain::Kind;
 /// An image could not be had. Nothing of a URL but its host is told: the rest may hold signatures.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
-    /// Too many images are being fetched right now. The only one that is not the client's to repair.
+    /// The memory for the bodies of calls under way is used up. Not the client's to repair.
+    #[error("there is no memory left for another image")]
+    Overloaded,
+    /// Too many images are being fetched right now. Not the client's to repair.
     #[error("too many images are being fetched; try again later")]
     Saturated {
         /// How long until the fetches that are under way have ended for certain.
@@ -91,6 +94,9 @@ pub enum ImageError {
     },
 }
 
+/// After this long what is under way may have ended.
+const SHORTLY: Duration = Duration::from_secs(1);
+
 /// What is wrong with a `data:` URL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DataFault {
@@ -113,6 +119,7 @@ impl ImageError {
     #[must_use]
     pub fn status(&self) -> u16 {
         match self {
+            Self::Overloaded => 503,
             Self::Saturated { .. } => 429,
             _ => 400,
         }
@@ -122,6 +129,7 @@ impl ImageError {
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
+            Self::Overloaded => Kind::Unavailable,
             Self::Saturated { .. } => Kind::Limited,
             _ => Kind::Invalid,
         }
@@ -131,6 +139,7 @@ impl ImageError {
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
+            Self::Overloaded => "overloaded",
             Self::Saturated { .. } => "image_fetch_saturated",
             Self::Disabled => "image_fetch_disabled",
             Self::TooMany { .. } => "too_many_images",
@@ -148,6 +157,7 @@ impl ImageError {
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
+            Self::Overloaded => Some(SHORTLY),
             Self::Saturated { retry_after } => Some(*retry_after),
             _ => None,
         }

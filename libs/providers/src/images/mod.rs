@@ -28,6 +28,7 @@ pub use self::error::{DataFault, ImageError};
 use self::kept::Kept;
 use self::slots::Slots;
 use crate::http::{ClientError, guarded, is_encoded, refused_address};
+use crate::memory::{Held, Memory};
 use crate::ssrf::{AddressPolicy, Lookup, may_follow};
 
 /// The most images that are fetched for one request.
@@ -47,11 +48,20 @@ pub struct ImageOptions {
     pub max_bytes: usize,
     /// The most fetches at once in this process.
     pub concurrent: usize,
+    /// What the images of calls under way take together with other bodies. Those that are kept for later calls have a
+    /// bound of their own.
+    pub memory: Memory,
 }
 
 impl Default for ImageOptions {
     fn default() -> Self {
-        Self { enabled: true, timeout: Duration::from_secs(10), max_bytes: 8 * 1024 * 1024, concurrent: 16 }
+        Self {
+            enabled: true,
+            timeout: Duration::from_secs(10),
+            max_bytes: 8 * 1024 * 1024,
+            concurrent: 16,
+            memory: Memory::unbounded(),
+        }
     }
 }
 
@@ -60,7 +70,7 @@ impl Default for ImageOptions {
 pub struct Image {
     /// The media type, in small letters and without parameters, such as `image/png`.
     pub media_type: String,
-    /// Its bytes; never empty.
+    /// Its bytes; never empty. They hold memory for as long as a clone of them is there.
     pub data: Bytes,
 }
 
@@ -130,7 +140,7 @@ impl Images {
     /// its turn back.
     ///
     /// # Errors
-    /// See [`ImageError`]. All but [`ImageError::Saturated`] are the client's to repair.
+    /// See [`ImageError`]. All but [`ImageError::Saturated`] and [`ImageError::Overloaded`] are the client's to repair.
     pub async fn fetch(&self, project: ProjectId, url: &str, accepted: &[&str]) -> Result<Image, ImageError> {
         let shared = &*self.shared;
         if !shared.options.enabled {
@@ -138,7 +148,14 @@ impl Images {
         }
         let url = self.checked(url)?;
         let host = url.host_str().unwrap_or_default().to_owned();
-        let kept = || shared.kept.get(url.as_str()).map(|image| accept(image, accepted, &host));
+        let kept = || {
+            let image = accept(shared.kept.get(url.as_str())?, accepted, &host);
+            Some(image.and_then(|image| {
+                let mut held = Held::default();
+                grow(&shared.options.memory, &mut held, image.data.len())?;
+                Ok(Image { data: held.by(image.data), ..image })
+            }))
+        };
         if let Some(image) = kept() {
             return image;
         }
@@ -212,22 +229,23 @@ impl Images {
             .filter(|media_type| accepted.contains(&media_type.as_str()) && !is_encoded(response.headers()))
             .ok_or_else(|| unsupported(host, accepted))?;
         let storable = is_storable(response.headers());
-        let data = read(&mut response, shared.options.max_bytes, host).await?;
+        let (data, held) = read(&mut response, &shared.options, host).await?;
         let image = Image { media_type, data };
         if storable {
             shared.kept.keep(url.into(), image.clone());
         }
-        Ok(image)
+        Ok(Image { data: held.by(image.data), ..image })
     }
 }
 
 /// Reads a body that was announced to be small enough, and is.
-async fn read(response: &mut Response, max_bytes: usize, host: &str) -> Result<Bytes, ImageError> {
+async fn read(response: &mut Response, options: &ImageOptions, host: &str) -> Result<(Bytes, Held), ImageError> {
+    let max_bytes = options.max_bytes;
     let too_large = || ImageError::TooLarge { host: host.to_owned(), limit_bytes: max_bytes };
     if response.content_length().is_some_and(|length| length > max_bytes as u64) {
         return Err(too_large());
     }
-    let mut body = BytesMut::new();
+    let (mut body, mut held) = (BytesMut::new(), Held::default());
     loop {
         let chunk = response
             .chunk()
@@ -235,11 +253,18 @@ async fn read(response: &mut Response, max_bytes: usize, host: &str) -> Result<B
             .map_err(|error| ImageError::Unreachable { host: host.to_owned(), source: error.without_url() })?;
         match chunk {
             Some(chunk) if body.len() + chunk.len() > max_bytes => return Err(too_large()),
-            Some(chunk) => body.extend_from_slice(&chunk),
+            Some(chunk) => {
+                grow(&options.memory, &mut held, body.len() + chunk.len())?;
+                body.extend_from_slice(&chunk);
+            }
             None if body.is_empty() => return Err(ImageError::Empty { host: host.to_owned() }),
-            None => return Ok(body.freeze()),
+            None => return Ok((body.freeze(), held)),
         }
     }
+}
+
+fn grow(memory: &Memory, held: &mut Held, length: usize) -> Result<(), ImageError> {
+    memory.grow(held, length).map_err(|_| ImageError::Overloaded)
 }
 
 fn accept(image: Image, accepted: &[&str], host: &str) -> Result<Image, ImageError> {

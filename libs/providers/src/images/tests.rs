@@ -268,3 +268,24 @@ async fn an_installation_can_fetch_none() {
     let error = images.fetch(PROJECT, "https://host.example/a.png", &ACCEPTED).await.unwrap_err();
     assert_eq!((error.status(), error.code()), (400, "image_fetch_disabled"));
 }
+
+#[tokio::test]
+async fn images_of_calls_under_way_share_their_memory_and_kept_ones_take_none() {
+    let memory = Memory::of(16 * 1024);
+    let server = answering(png(&[7; 10 * 1024])).await;
+    let images = local(ImageOptions { memory: memory.clone(), ..ImageOptions::default() });
+    let url = server.url("/a.png");
+    let fetch = || images.fetch(PROJECT, &url, &ACCEPTED);
+    let image = fetch().await.unwrap();
+    // It is kept, and a second call would have it in memory a second time.
+    let error = fetch().await.unwrap_err();
+    assert!(matches!(error, ImageError::Overloaded), "{error:?}");
+    assert_eq!((error.status(), error.code(), error.retry_after().is_some()), (503, "overloaded", true));
+    let other = answering(png(&[7; 10 * 1024])).await;
+    let error = images.fetch(PROJECT, &other.url("/b.png"), &ACCEPTED).await.unwrap_err();
+    assert!(matches!(error, ImageError::Overloaded), "{error:?}");
+    drop(image);
+    fetch().await.unwrap();
+    assert_eq!(server.requests().len(), 1);
+    memory.grow(&mut Held::default(), 16 * 1024).unwrap();
+}
