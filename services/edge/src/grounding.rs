@@ -45,6 +45,8 @@ pub(crate) struct Plan {
     condensing: Option<Condensing>,
     /// Who orders what is found, if not the search alone.
     rerank: Option<Arc<Rerank>>,
+    /// Whether somebody is to who is gone, or cannot.
+    lacks_reranker: bool,
 }
 
 /// A question that a model made of a conversation is not held by its tokens, which nobody knows yet.
@@ -76,6 +78,7 @@ impl Plan {
             top_k: passages(project, top_k),
             condensing: None,
             rerank: project.rerank.clone(),
+            lacks_reranker: project.lacks_reranker,
         }
     }
 
@@ -188,7 +191,10 @@ impl Grounding {
             };
             call.add_side_charge(used.tokens, cost, used.estimated);
         };
-        let found = self.retrieval.search(&search, &mut owed).await?;
+        let mut found = self.retrieval.search(&search, &mut owed).await?;
+        if plan.lacks_reranker {
+            found.degraded.push("rerank");
+        }
         Ok((found, embedded))
     }
 

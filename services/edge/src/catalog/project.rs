@@ -36,6 +36,8 @@ pub(crate) struct Project {
     pub(crate) enforcement: Enforcement,
     pub(crate) retrieval: RetrievalSettings,
     pub(crate) rerank: Option<Arc<Rerank>>,
+    /// Whether somebody is to order them who is gone, or cannot.
+    pub(crate) lacks_reranker: bool,
     has_cost_budget: bool,
     /// Whether any limit is set.
     pub(crate) has_limits: bool,
@@ -110,7 +112,17 @@ impl Project {
         connect: &dyn Fn(&UpstreamTarget) -> Result<Connection, Unusable>,
     ) -> Self {
         let rerank = Rerank::of(&routing).map(Arc::new);
+        let lacking = routing.retrieval.rerank.filter(|_| rerank.is_none());
+        if let Some(RerankSettings { connection_id, .. }) = lacking {
+            // Here and not where it is searched: once for all calls until the project or a connection changes.
+            tracing::warn!(
+                project_id = routing.project.0,
+                connection_id = connection_id.0,
+                "passages keep the order of the search: the connection that is to rerank them is gone or does not rerank"
+            );
+        }
         Self {
+            lacks_reranker: lacking.is_some(),
             store: routing.store,
             embedding: embedding.map(|target| (target.provider, target.model)),
             system_prompt: Some(routing.system_prompt).filter(|prompt| !prompt.trim().is_empty()),

@@ -134,7 +134,7 @@ async fn fewer_than_two_candidates_are_not_put_into_order() -> anyhow::Result<()
     let edge = world.edge().await?;
     assert_eq!(retrieve(&edge, json!({})).await?.0.len(), 3);
     assert!(seen(&world, By::Voyage.path()).is_empty());
-    // A model that is gone, or is none that reranks, is as none.
+    // A model that is gone, or is none that reranks, leaves the order as it is, which is told.
     let set = json!({ "rerank": { "connection_id": reranker } });
     world.database.change_project(world.project, &format!("retrieval = '{set}'")).await?;
     until("the model is asked", async || {
@@ -146,10 +146,15 @@ async fn fewer_than_two_candidates_are_not_put_into_order() -> anyhow::Result<()
     until("nobody is asked", async || {
         world.upstream.clear();
         let (pages, body) = retrieve(&edge, json!({})).await?;
-        assert_eq!((pages.len(), &body["degraded"]), (3, &json!([])));
-        Ok(seen(&world, By::Voyage.path()).is_empty())
+        assert_eq!(pages.len(), 3);
+        Ok(seen(&world, By::Voyage.path()).is_empty() && body["degraded"] == json!(["rerank"]))
     })
     .await?;
+    world.database.change_project(world.project, "retrieval = '{}'").await?;
+    until("nobody is to be asked", async || Ok(retrieve(&edge, json!({})).await?.1["degraded"] == json!([]))).await?;
+    let set = json!({ "rerank": { "connection_id": 999_999 } });
+    world.database.change_project(world.project, &format!("retrieval = '{set}'")).await?;
+    until("it is missed", async || Ok(retrieve(&edge, json!({})).await?.1["degraded"] == json!(["rerank"]))).await?;
     edge.stop().await
 }
 
