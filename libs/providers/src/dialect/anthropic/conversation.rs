@@ -4,6 +4,7 @@
 //! Anthropic's own, a file by its id) is refused.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -61,11 +62,13 @@ impl MessagesRequest<'_> {
         };
         let mut dropped = Vec::new();
         conversation.system = blocks("system", &self.system, &mut dropped)?;
+        let mut called = HashSet::new();
         for (at, message) in self.messages.iter().enumerate() {
             let path = format!("messages[{at}]");
             list_rest(&path, &message.members, &["role", "content"], &mut dropped);
             let mut said = blocks(&format!("{path}.content"), &message.content, &mut dropped)?;
             sided(&path, &message.role, &mut said, &mut dropped)?;
+            check_calls(&path, &message.content, &mut called)?;
             if said.is_empty() {
                 drop_path(&mut dropped, path);
             }
@@ -203,6 +206,24 @@ impl MessagesRequest<'_> {
         };
         Ok(())
     }
+}
+
+/// Refuses the result of a call that nobody has made: other providers would not know what to do with it, each in its own
+/// way. `called` has the ids of all calls until now.
+fn check_calls<'s>(path: &str, said: &Said<'s>, called: &mut HashSet<Cow<'s, str>>) -> Result<(), RequestError> {
+    let Said::Pieces(list) = said else { return Ok(()) };
+    for (at, block) in list.iter().enumerate() {
+        let id = |name| block.members.present(name).and_then(text_of);
+        match &*block.kind {
+            "tool_use" => called.extend(id("id")),
+            "tool_result" if !id("tool_use_id").is_some_and(|id| called.contains(&id)) => {
+                let field = format!("{path}.content[{at}].tool_use_id");
+                return Err(invalid(field, "that of an earlier call of a tool"));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Refuses what the other side says: results of tools are the user's, calls the assistant's. Thoughts are the

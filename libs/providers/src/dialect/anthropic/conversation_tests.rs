@@ -188,3 +188,26 @@ fn what_would_change_the_meaning_is_refused() {
         assert_eq!(refused.param(), Some(&*format!("messages[0].content[0].{field}")), "{block}");
     }
 }
+
+#[test]
+fn the_result_of_a_call_that_nobody_made_is_refused() {
+    let used = r#"{"role":"assistant","content":[{"type":"tool_use","id":"1","name":"f","input":{}}]}"#;
+    let result = |id: &str| {
+        let result = format!(r#"{{"type":"tool_result","tool_use_id":"{id}","content":"r"}}"#);
+        format!(r#"{{"role":"user","content":[{{"type":"text","text":"a"}},{result}]}}"#)
+    };
+    for (messages, at) in [
+        (result("1"), Some(0)),
+        (format!("{used},{}", result("2")), Some(1)),
+        // The call comes too late.
+        (format!("{},{used}", result("1")), Some(0)),
+        (format!("{used},{}", result("1")), None),
+        (format!("{used},{},{}", result("1"), result("1")), None),
+    ] {
+        let body = format!(r#"{{"max_tokens":9,"messages":[{messages}]}}"#);
+        let request = MessagesRequest::parse(body.as_bytes()).unwrap();
+        let refused = request.conversation().err().map(|error| error.to_string());
+        let said = |at| format!("messages[{at}].content[1].tool_use_id must be that of an earlier call of a tool");
+        assert_eq!(refused, at.map(said), "{messages}");
+    }
+}

@@ -4,6 +4,7 @@
 //! were left out (a file by its id, an item of a tool of the provider's own) is refused.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use super::items::Sealed;
 use super::request::{Input, Item, Kind, ResponsesRequest};
@@ -66,8 +67,18 @@ impl ResponsesRequest<'_> {
         match &self.input {
             Input::Text(text) => into.say(Role::User, [Block::Text { text: Cow::Borrowed(text), cache: None }]),
             Input::Items(items) => {
+                let mut called = HashSet::new();
                 for (at, item) in items.iter().enumerate() {
-                    read_item(&format!("input[{at}]"), item, &mut into)?;
+                    let path = format!("input[{at}]");
+                    read_item(&path, item, &mut into)?;
+                    let call_id = item.members.present("call_id").and_then(text_of);
+                    match item.kind {
+                        Kind::Call => called.extend(call_id),
+                        Kind::Output if !call_id.as_ref().is_some_and(|id| called.contains(id)) => {
+                            return Err(invalid(format!("{path}.call_id"), "that of an earlier call of a tool"));
+                        }
+                        _ => {}
+                    }
                 }
             }
         }

@@ -197,3 +197,21 @@ fn a_thought_of_another_provider_comes_without_its_seal() {
     let conversation = request.conversation().unwrap();
     assert_eq!(format!("{:?}", conversation.turns[0].blocks), r#"[Reasoning { text: "a\n\nb", signature: None }]"#);
 }
+
+#[test]
+fn the_output_of_a_call_that_nobody_made_is_refused() {
+    let call = json!({ "type": "function_call", "call_id": "a", "name": "f", "arguments": "{}" });
+    let output = |id: &str| json!({ "type": "function_call_output", "call_id": id, "output": "r" });
+    for (input, at) in [
+        (json!([output("a")]), Some(0)),
+        (json!([call, output("b")]), Some(1)),
+        (json!([output("a"), call]), Some(0)),
+        (json!([call, output("a")]), None),
+    ] {
+        let body = json!({ "input": input }).to_string();
+        let request = ResponsesRequest::parse(body.as_bytes()).unwrap();
+        let refused = request.conversation().err().map(|error| error.to_string());
+        let said = |at| format!("input[{at}].call_id must be that of an earlier call of a tool");
+        assert_eq!(refused, at.map(said), "{input}");
+    }
+}
