@@ -14,6 +14,38 @@ pub struct NanoUsd(pub i64);
 impl NanoUsd {
     /// Nothing.
     pub const ZERO: Self = Self(0);
+
+    /// The amount of so many US dollars, a decimal number as JSON writes it (RFC 8259, 6). Fractions of a nano-USD are
+    /// rounded up. `None` for what is no such number, for less than nothing, and for more than fits.
+    #[must_use]
+    pub fn of_dollars(text: &str) -> Option<Self> {
+        const DECIMALS: i64 = 9;
+        let (number, exponent) = match text.split_once(['e', 'E']) {
+            Some((number, exponent)) => (number, exponent.parse::<i32>().ok()?),
+            None => (text, 0),
+        };
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        let digits = || whole.bytes().chain(fraction.bytes());
+        if whole.is_empty() || !digits().all(|digit| digit.is_ascii_digit()) {
+            return None;
+        }
+        // So many digits, zeros behind them included, are whole nano-USD.
+        let kept = i64::try_from(whole.len()).ok()? + DECIMALS + i64::from(exponent);
+        let (mut nano, mut has_rest, mut read) = (0_i64, false, 0_i64);
+        for digit in digits() {
+            if read < kept {
+                nano = nano.checked_mul(10)?.checked_add(i64::from(digit - b'0'))?;
+            } else {
+                has_rest |= digit != b'0';
+            }
+            read += 1;
+        }
+        while read < kept && nano > 0 {
+            nano = nano.checked_mul(10)?;
+            read += 1;
+        }
+        nano.checked_add(i64::from(has_rest)).map(Self)
+    }
 }
 
 impl Add for NanoUsd {
@@ -105,6 +137,46 @@ mod tests {
         assert_eq!(prices.cost(-5, -5, -5, -5), NanoUsd::ZERO);
         assert_eq!(prices.cost(10, 0, 0, 0), NanoUsd(10));
         assert_eq!(prices.cost(10, 99, 99, 0), NanoUsd(0));
+    }
+
+    #[test]
+    fn dollars_are_read_to_the_last_digit() {
+        for (text, nano) in [
+            ("0", 0),
+            ("0.0", 0),
+            ("1", 1_000_000_000),
+            ("0.95", 950_000_000),
+            ("0.1", 100_000_000),
+            ("0.00014", 140_000),
+            ("1.4e-4", 140_000),
+            ("14E-5", 140_000),
+            ("2e+1", 20_000_000_000),
+            ("0e999999999", 0),
+            ("0.000000001", 1),
+            ("0.0000000010", 1),
+            ("0.0000000011", 2),
+            ("1e-2000000000", 1),
+            ("9223372036.854775807", i64::MAX),
+        ] {
+            assert_eq!(NanoUsd::of_dollars(text), Some(NanoUsd(nano)), "{text}");
+        }
+        for text in [
+            "",
+            "-1",
+            "-0",
+            ".5",
+            "1.2.3",
+            "\"1\"",
+            "null",
+            "1e",
+            "1e1.5",
+            "NaN",
+            "1e10",
+            "1e2000000000",
+            "9223372036.8547758071",
+        ] {
+            assert_eq!(NanoUsd::of_dollars(text), None, "{text}");
+        }
     }
 
     #[test]

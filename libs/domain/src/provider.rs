@@ -201,6 +201,13 @@ impl ProviderType {
         }
     }
 
+    /// Whether it tells with its usage what a call has cost, in US dollars (OpenRouter, Usage accounting). What others tell
+    /// under that name is in whatever they count in.
+    #[must_use]
+    pub fn tells_cost(self) -> bool {
+        self == Self::OpenRouter
+    }
+
     /// How the provider's output is bounded, where a connection says nothing else. Sources are the providers'
     /// references of the call that answers a conversation.
     #[must_use]

@@ -69,7 +69,8 @@ pub struct OpenCall {
     delivered: i64,
     usage: Option<Usage>,
     usage_in_part: bool,
-    prices: PriceSnapshot,
+    /// None where the model has no price.
+    prices: Option<PriceSnapshot>,
     fee: NanoUsd,
     side_tokens: i64,
     side_cost: NanoUsd,
@@ -95,7 +96,7 @@ impl OpenCall {
             delivered: 0,
             usage: None,
             usage_in_part: false,
-            prices: PriceSnapshot::default(),
+            prices: None,
             fee: NanoUsd::ZERO,
             side_tokens: 0,
             side_cost: NanoUsd::ZERO,
@@ -154,7 +155,7 @@ impl OpenCall {
 
     /// Says which model is asked, and at which price.
     pub fn priced(&mut self, prices: PriceSnapshot, source: PriceSource) {
-        self.prices = prices;
+        self.prices = Some(prices).filter(|_| source != PriceSource::None);
         self.entry.cost_source = Some(source.as_str().to_owned());
     }
 
@@ -197,6 +198,7 @@ impl OpenCall {
         self.entry.cached_tokens = Some(usage.cached);
         self.entry.cache_write_tokens = Some(usage.cache_write);
         self.entry.reasoning_tokens = Some(usage.reasoning);
+        self.entry.reported_cost = usage.cost;
     }
 
     /// The provider reported a part of the usage, and the rest was counted: the charge is an estimate then.
@@ -228,9 +230,12 @@ impl OpenCall {
 
     fn settle(&mut self, ending: Ending) {
         let Some(place) = self.place.take() else { return };
-        let charge = charge(ending, self.sent, self.counted_prompt, self.delivered, self.usage, &self.prices);
+        let charge = charge(ending, self.sent, self.counted_prompt, self.delivered, self.usage, self.prices.as_ref());
         let fee = if charge.free { NanoUsd::ZERO } else { self.fee };
         let mut entry = std::mem::take(&mut self.entry);
+        if self.prices.is_none() && entry.reported_cost.is_some() {
+            entry.cost_source = Some(PriceSource::Reported.as_str().to_owned());
+        }
         entry.estimated = charge.estimated || self.usage_in_part || self.side_estimated;
         entry.latency_ms = elapsed_ms(self.accepted);
         let settlement = Settlement {

@@ -22,6 +22,8 @@ pub struct Usage {
     pub cache_write: i64,
     /// Completion tokens spent on reasoning.
     pub reasoning: i64,
+    /// What the call has cost, where the provider tells.
+    pub cost: Option<NanoUsd>,
 }
 
 impl Usage {
@@ -35,6 +37,7 @@ impl Usage {
             cached: bounded(self.cached),
             cache_write: bounded(self.cache_write),
             reasoning: bounded(self.reasoning),
+            cost: self.cost.map(|cost| cost.clamp(NanoUsd::ZERO, MOST_COST)),
         }
     }
 }
@@ -56,7 +59,7 @@ pub struct Charge {
 
 /// Applies the rules: reported usage is charged however the call ended; a fault of ours or the provider's before the
 /// first byte is free and gives the request back; a refusal by the provider is free but counts; otherwise what was sent
-/// and delivered is charged by our own count.
+/// and delivered is charged by our own count. Tokens cost what `prices` say, and without any what the provider says.
 #[must_use]
 pub fn charge(
     ending: Ending,
@@ -64,13 +67,18 @@ pub fn charge(
     counted_prompt: i64,
     delivered: i64,
     usage: Option<Usage>,
-    prices: &PriceSnapshot,
+    prices: Option<&PriceSnapshot>,
 ) -> Charge {
+    let cost = |prompt, cached, written, completion| {
+        prices.map(|prices| prices.cost(prompt, cached, written, completion).min(MOST_COST))
+    };
     if let Some(usage) = usage.map(Usage::sanitised) {
         return Charge {
             counts: true,
             tokens: usage.prompt.saturating_add(usage.completion),
-            cost: prices.cost(usage.prompt, usage.cached, usage.cache_write, usage.completion).min(MOST_COST),
+            cost: cost(usage.prompt, usage.cached, usage.cache_write, usage.completion)
+                .or(usage.cost)
+                .unwrap_or_default(),
             estimated: false,
             free: false,
         };
@@ -83,7 +91,7 @@ pub fn charge(
         Ending::Complete | Ending::ClientGone | Ending::Cut => Charge {
             counts: true,
             tokens: counted_prompt.saturating_add(delivered),
-            cost: prices.cost(counted_prompt, 0, 0, delivered).min(MOST_COST),
+            cost: cost(counted_prompt, 0, 0, delivered).unwrap_or_default(),
             estimated: true,
             free: false,
         },
@@ -101,7 +109,7 @@ mod tests {
     }
 
     fn of(ending: Ending, sent: bool, delivered: i64, usage: Option<Usage>) -> Charge {
-        charge(ending, sent, 100, delivered, usage, &prices())
+        charge(ending, sent, 100, delivered, usage, Some(&prices()))
     }
 
     #[test]
@@ -111,6 +119,16 @@ mod tests {
             let charge = of(ending, true, 50, usage);
             assert_eq!((charge.tokens, charge.cost, charge.estimated, charge.free), (10, NanoUsd(13), false, false));
         }
+    }
+
+    #[test]
+    fn a_reported_cost_is_charged_where_there_is_no_price() {
+        let usage = Some(Usage { prompt: 7, completion: 3, cost: Some(NanoUsd(99)), ..Usage::default() });
+        let charged = |prices: Option<&PriceSnapshot>, usage| charge(Ending::Complete, true, 0, 0, usage, prices).cost;
+        assert_eq!((charged(None, usage), charged(Some(&prices()), usage)), (NanoUsd(99), NanoUsd(13)));
+        assert_eq!(charged(None, Some(Usage::default())), NanoUsd::ZERO);
+        let absurd = Some(Usage { cost: Some(NanoUsd(i64::MAX)), ..Usage::default() });
+        assert_eq!(charged(None, absurd), MOST_COST);
     }
 
     #[test]
@@ -139,7 +157,7 @@ mod tests {
     fn an_absurd_report_stays_within_what_sums_can_hold() {
         let usage = Some(Usage { prompt: i64::MAX, completion: i64::MAX, ..Usage::default() });
         let dear = PriceSnapshot { output: Price(i64::MAX), ..prices() };
-        let charge = charge(Ending::Complete, true, 0, 0, usage, &dear);
+        let charge = charge(Ending::Complete, true, 0, 0, usage, Some(&dear));
         assert_eq!((charge.tokens, charge.cost), (2 * MOST_TOKENS, MOST_COST));
     }
 

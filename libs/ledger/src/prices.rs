@@ -10,6 +10,8 @@ pub enum PriceSource {
     Builtin,
     /// Somebody set it.
     User,
+    /// There is none, and the provider has told what the call has cost.
+    Reported,
     /// There is none: the cost is 0 and the call counts as unpriced.
     None,
 }
@@ -21,6 +23,7 @@ impl PriceSource {
         match self {
             Self::Builtin => "builtin",
             Self::User => "user",
+            Self::Reported => "reported",
             Self::None => "none",
         }
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use domain::ProviderType;
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use reqwest::Response;
@@ -227,7 +228,8 @@ impl Providers {
         if !call.stream || is_json(response.headers()) {
             let (body, held) = self.http.read(response, deadline, MAX_ANSWER_BYTES).await?;
             let answer = call.upstream.answer(call.client, &body, &call.rules, connection.credential_text())?;
-            let answer = ChatAnswer { body: held.by(answer.body), ..answer };
+            let usage = answer.usage.map(|usage| usage.of(connection.provider));
+            let answer = ChatAnswer { body: held.by(answer.body), usage, ..answer };
             // Only its error would have been of use to a client that waits for events.
             return if call.stream {
                 Err(UpstreamError::BadAnswer("it is not a stream"))
@@ -238,6 +240,7 @@ impl Providers {
         let mut stream = ChatStream {
             response: Some(response),
             tap: call.upstream.tap(call.client, call.rules.clone(), connection.credential.clone()),
+            provider: connection.provider,
             http: Arc::clone(&self.http),
             out: BytesMut::new(),
             held: Held::default(),
@@ -285,6 +288,7 @@ pub struct ChatStream {
     /// Absent once nothing more is wanted of it.
     response: Option<Response>,
     tap: Box<dyn Tap>,
+    provider: ProviderType,
     http: Arc<HttpClient>,
     out: BytesMut,
     /// Memory for what has come of events that are large, whole or not.
@@ -329,7 +333,8 @@ impl ChatStream {
     /// What is known of the answer so far.
     #[must_use]
     pub fn outcome(&self) -> StreamOutcome {
-        self.tap.outcome()
+        let outcome = self.tap.outcome();
+        StreamOutcome { usage: outcome.usage.map(|usage| usage.of(self.provider)), ..outcome }
     }
 
     /// Ends the client's stream with what it is told of a failure, in its dialect.

@@ -86,7 +86,8 @@ impl From<UpstreamError> for SingleFailure {
 }
 
 impl SingleCall {
-    fn read(self, at: usize, body: &Bytes, credential: Option<&str>) -> Result<SingleAnswer, UpstreamError> {
+    fn read(self, at: usize, body: &Bytes, connection: &Connection) -> Result<SingleAnswer, UpstreamError> {
+        let credential = connection.credential_text();
         let (body, usage, search_units) = match self.reading {
             Reading::Passed { public_model, member, without } => {
                 let (body, usage) = openai::read_passed(body, &public_model, member, without, credential)?;
@@ -99,7 +100,7 @@ impl SingleCall {
         };
         Ok(SingleAnswer {
             body,
-            answered: vec![Answered { at, inputs: 0..1, usage }],
+            answered: vec![Answered { at, inputs: 0..1, usage: usage.map(|usage| usage.of(connection.provider)) }],
             search_units,
             dropped: self.dropped,
         })
@@ -127,7 +128,7 @@ impl Providers {
                     let path = (call.path, MAX_ANSWER_BYTES);
                     let sent = self.post_once(&to.connection, path, HeaderMap::new(), &call.body, deadline).await;
                     sent.and_then(|(body, held)| {
-                        let answer = call.read(leg.at, &body, to.connection.credential_text())?;
+                        let answer = call.read(leg.at, &body, &to.connection)?;
                         Ok(SingleAnswer { body: held.by(answer.body), ..answer })
                     })
                 }
@@ -205,7 +206,10 @@ impl Providers {
                 merge.take(part, answer, connection.credential_text())
             });
             match taken {
-                Ok(usage) => answered.push(Answered { at, inputs, usage }),
+                Ok(usage) => {
+                    let usage = usage.map(|usage| usage.of(connection.provider));
+                    answered.push(Answered { at, inputs, usage });
+                }
                 Err(error) => {
                     if error.charge() == Charge::Prompt {
                         answered.push(Answered { at, inputs, usage: None });

@@ -1,5 +1,6 @@
 //! What a provider reports about the tokens of a call.
 
+use domain::{NanoUsd, ProviderType};
 use serde_json::value::RawValue;
 
 use crate::json::Members;
@@ -34,6 +35,8 @@ pub struct Usage {
     pub cache_write_tokens: i64,
     /// Completion tokens spent on reasoning.
     pub reasoning_tokens: i64,
+    /// What the provider says that the call has cost.
+    pub cost: Option<NanoUsd>,
     /// The figure that has to be counted by who needs it.
     pub lacks: Lacks,
 }
@@ -80,6 +83,7 @@ impl Usage {
             // OpenRouter's name, and that of gateways like this one.
             cache_write_tokens: part(&of_prompt, &["cache_write_tokens", "cache_creation_tokens"]).unwrap_or(0),
             reasoning_tokens: reasoning,
+            cost: usage.present("cost").and_then(|cost| NanoUsd::of_dollars(cost.get())),
             lacks,
         })
     }
@@ -113,6 +117,11 @@ impl Usage {
         );
     }
 
+    /// The same without what only other providers tell.
+    pub(crate) fn of(self, provider: ProviderType) -> Self {
+        Self { cost: self.cost.filter(|_| provider.tells_cost()), ..self }
+    }
+
     /// The same with what it lacks as it was counted elsewhere. What is known of a part of it counts if it is more.
     #[must_use]
     pub fn filled(mut self, prompt_tokens: i64, completion_tokens: i64) -> Self {
@@ -133,6 +142,7 @@ impl Usage {
             cached_tokens: self.cached_tokens.saturating_add(other.cached_tokens),
             cache_write_tokens: self.cache_write_tokens.saturating_add(other.cache_write_tokens),
             reasoning_tokens: self.reasoning_tokens.saturating_add(other.reasoning_tokens),
+            cost: self.cost.zip(other.cost).map(|(one, other)| one + other),
             lacks: if self.lacks == Lacks::Nothing { other.lacks } else { self.lacks },
         }
     }
@@ -228,6 +238,18 @@ mod tests {
         assert!(!believed(MOST_PROMPT + 1, 1) && !believed(1, MOST_COMPLETION + 1) && !believed(i64::MAX, i64::MAX));
         let beyond = r#"{"prompt_tokens":1,"completion_tokens":1e30}"#;
         assert_eq!(Usage::read_believed(&RawValue::from_string(beyond.to_owned()).unwrap()), None);
+    }
+
+    #[test]
+    fn a_cost_is_a_number_of_dollars_of_who_counts_in_them() {
+        for (cost, nano) in [("0.00014", Some(140_000)), ("0", Some(0)), ("null", None), ("{}", None), ("-1", None)] {
+            let usage = read(&format!(r#"{{"prompt_tokens":1,"completion_tokens":1,"cost":{cost}}}"#)).unwrap();
+            assert_eq!(usage.of(ProviderType::OpenRouter).cost.map(|cost| cost.0), nano, "{cost}");
+            assert_eq!(usage.of(ProviderType::CustomOpenAi).cost, None);
+        }
+        let cost = |nano: Option<i64>| Usage { cost: nano.map(NanoUsd), ..Usage::default() };
+        assert_eq!(cost(Some(1)).plus(cost(Some(2))).cost, Some(NanoUsd(3)));
+        assert_eq!(cost(Some(1)).plus(cost(None)).cost, None);
     }
 
     #[test]

@@ -230,7 +230,10 @@ pub struct Entry {
     /// Reported reasoning tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reasoning_tokens: Option<i64>,
-    /// `builtin`, `user` or `none`.
+    /// What the provider says that the call has cost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reported_cost: Option<NanoUsd>,
+    /// `builtin`, `user`, `reported` or `none`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost_source: Option<String>,
     /// From acceptance to the end.

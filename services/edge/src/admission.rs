@@ -287,5 +287,6 @@ pub(crate) fn reported(usage: Usage) -> ledger::Usage {
         cached: usage.cached_tokens,
         cache_write: usage.cache_write_tokens,
         reasoning: usage.reasoning_tokens,
+        cost: usage.cost,
     }
 }

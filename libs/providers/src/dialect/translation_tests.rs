@@ -123,7 +123,7 @@ fn a_translated_stream_says_what_the_provider_said() {
         let got = read(back, &got);
         assert_eq!(said(&got), said(&given), "{text}");
         // What is not known has a figure on the wire all the same.
-        let used = |whole: &Whole| whole.usage.map(|usage| Usage { lacks: Lacks::Nothing, ..usage });
+        let used = |whole: &Whole| whole.usage.map(|usage| Usage { lacks: Lacks::Nothing, cost: None, ..usage });
         assert_eq!(used(&got), used(&given), "{text}");
         let reason = |whole: &Whole| whole.finish.as_ref().map(Finish::as_openai);
         assert_eq!(reason(&got), reason(&given), "{text}");

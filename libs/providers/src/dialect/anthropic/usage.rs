@@ -56,6 +56,7 @@ impl Reported {
             cached_tokens: read,
             cache_write_tokens: written,
             reasoning_tokens: self.thinking.unwrap_or(0),
+            cost: None,
             lacks,
         })
     }

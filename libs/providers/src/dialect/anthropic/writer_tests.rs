@@ -86,6 +86,7 @@ const USAGE: Usage = Usage {
     cached_tokens: 200,
     cache_write_tokens: 40,
     reasoning_tokens: 3,
+    cost: None,
     lacks: crate::usage::Lacks::Nothing,
 };
 

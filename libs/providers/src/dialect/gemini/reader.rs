@@ -183,6 +183,7 @@ fn usage(value: &RawValue) -> Option<Usage> {
         cached_tokens: of("cachedContentTokenCount").unwrap_or(0),
         cache_write_tokens: 0,
         reasoning_tokens: thoughts,
+        cost: None,
         lacks: if prompt.is_none() { Lacks::Prompt } else { Lacks::Nothing },
     })
 }

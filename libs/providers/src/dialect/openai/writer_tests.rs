@@ -25,6 +25,7 @@ fn events<'a>() -> Vec<Event<'a>> {
             cached_tokens: 5,
             cache_write_tokens: 1,
             reasoning_tokens: 2,
+            cost: None,
             lacks: crate::usage::Lacks::Nothing,
         }),
     ]
