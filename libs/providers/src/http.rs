@@ -13,7 +13,7 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio::time::{Instant, timeout_at};
 
 use crate::connection::Connection;
-use crate::dialect::credential_headers;
+use crate::dialect::{credential_headers, usual_headers};
 use crate::error::{UpstreamError, Waited};
 use crate::memory::{Held, Memory};
 use crate::ssrf::{AddressPolicy, AddressRefused, GuardedResolver, Lookup, may_follow};
@@ -124,6 +124,8 @@ impl HttpClient {
             .header(ACCEPT, HeaderValue::from_static(accept))
             // Nothing here decodes, and a compressed stream could not be passed on event by event.
             .header(ACCEPT_ENCODING, HeaderValue::from_static("identity"))
+            // The later ones take the place of the earlier.
+            .headers(usual_headers(connection.provider))
             .headers(headers)
             .headers(credential)
             .body(body);

@@ -42,7 +42,7 @@ pub use client::{Answer, ChatCall, ChatStream, CountCall, Destination, Providers
 pub use connection::{BaseUrlError, Connection, validate_base_url};
 pub use countable::Countable;
 pub use dialect::ClientDialect;
-pub use dialect::anthropic::{MessagesRequest, costly_betas, messages_error_type};
+pub use dialect::anthropic::{AnthropicHeaders, MessagesRequest, costly_betas, messages_error_type};
 pub use dialect::completions::{CompletionRequest, Prompt};
 pub use dialect::openai::{
     ChatAnswer, ChatMessage, ChatRequest, Content, ContextPlacement, Delivered, EmbeddingInput, EmbeddingsCall,

@@ -20,7 +20,7 @@ pub(crate) const PLAIN: Outgoing<'static> = Outgoing {
     output_bound: None,
     max_output: None,
     member: None,
-    anthropic_beta: None,
+    anthropic: None,
     images: None,
 };
 /// One with passages and the project's prompt.

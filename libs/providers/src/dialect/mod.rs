@@ -231,16 +231,22 @@ pub(crate) fn refusal(connection: &Connection, status: u16, headers: &HeaderMap,
     }
 }
 
+/// The headers that a provider wants with every call, where the call has none of its own.
+pub(crate) fn usual_headers(provider: ProviderType) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    if provider == ProviderType::Anthropic {
+        // Required (Anthropic API reference, Versions).
+        headers.insert(HeaderName::from_static("anthropic-version"), HeaderValue::from_static("2023-06-01"));
+    }
+    headers
+}
+
 /// The headers that say who we are to a provider.
 ///
 /// # Errors
 /// The credential cannot be put into a header.
 pub(crate) fn credential_headers(connection: &Connection) -> Result<HeaderMap, UpstreamError> {
     let mut headers = HeaderMap::new();
-    if connection.provider == ProviderType::Anthropic {
-        // Required with every call (Anthropic API reference, Versions).
-        headers.insert(HeaderName::from_static("anthropic-version"), HeaderValue::from_static("2023-06-01"));
-    }
     let Some(credential) = connection.credential_text() else { return Ok(headers) };
     let (name, value) = match connection.provider {
         ProviderType::Anthropic => ("x-api-key", credential.to_owned()),

@@ -11,7 +11,7 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use ledger::Ending;
-use providers::{Answer, ChatAnswer, ClientDialect, Inbound, UpstreamError};
+use providers::{Answer, AnthropicHeaders, ChatAnswer, ClientDialect, Inbound, UpstreamError};
 use tokio::time::timeout;
 
 use super::prepare::{Ready, prepare};
@@ -25,6 +25,7 @@ use crate::routes::request_id::Arrival;
 use crate::state::Shared;
 
 const BETA: HeaderName = HeaderName::from_static("anthropic-beta");
+const VERSION: HeaderName = HeaderName::from_static("anthropic-version");
 const BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// Who asks, and when.
@@ -33,8 +34,8 @@ pub(crate) struct Asked {
     pub(crate) id: RequestId,
     pub(crate) accepted: Instant,
     pub(crate) tags: Tags,
-    /// Features that a client of Anthropic's API asks its provider for.
-    pub(crate) anthropic_beta: Option<String>,
+    /// What a client of Anthropic's API says in headers.
+    pub(crate) anthropic: AnthropicHeaders,
 }
 
 impl<S: Sync> FromRequestParts<S> for Asked {
@@ -47,8 +48,9 @@ impl<S: Sync> FromRequestParts<S> for Asked {
         let Arrival(accepted) = parts.extensions.get::<Arrival>().cloned().ok_or_else(missing)?;
         let tags = Tags::from_request_parts(parts, state).await?;
         let beta = parts.headers.get_all(BETA).iter().filter_map(|value| value.to_str().ok()).collect::<Vec<_>>();
-        let anthropic_beta = Some(beta.join(",")).filter(|beta| !beta.is_empty());
-        Ok(Self { caller, id, accepted, tags, anthropic_beta })
+        let version = parts.headers.get(VERSION).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let beta = Some(beta.join(",")).filter(|beta| !beta.is_empty());
+        Ok(Self { caller, id, accepted, tags, anthropic: AnthropicHeaders { version, beta } })
     }
 }
 

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use http::HeaderMap;
 use ledger::{OpenCall, PriceBook};
 use providers::{
-    Answer, Attempts, ChatCall, ClientDialect, Destination, FetchedImages, Inbound, Outgoing, OutputBound, Providers,
-    UpstreamError,
+    Answer, AnthropicHeaders, Attempts, ChatCall, ClientDialect, Destination, FetchedImages, Inbound, Outgoing,
+    OutputBound, Providers, UpstreamError,
 };
 use tokens::Family;
 use tokio::time::Instant;
@@ -31,8 +31,8 @@ pub(super) struct Texts {
     pub(super) prompt_tokens: u64,
     /// The most tokens of output, where the project keeps its bounds.
     pub(super) output_tokens: Option<u64>,
-    /// `anthropic-beta` as the client sent it.
-    pub(super) anthropic_beta: Option<String>,
+    /// What a client of Anthropic's API says in headers.
+    pub(super) anthropic: AnthropicHeaders,
     /// The images that the request names by URL, as far as they were wanted.
     pub(super) images: FetchedImages,
 }
@@ -182,7 +182,7 @@ impl Requests {
                 }),
                 max_output: Some(most),
                 member: texts.member.as_deref().map(|member| ("ragmux", member)),
-                anthropic_beta: texts.anthropic_beta.as_deref(),
+                anthropic: Some(&texts.anthropic),
                 images: Some(&texts.images),
             },
         )

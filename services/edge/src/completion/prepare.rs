@@ -30,7 +30,7 @@ pub(super) async fn prepare(
     received: &Bytes,
     inbound: &Inbound<'_>,
 ) -> Result<Ready, Failure> {
-    let Asked { caller, id, accepted, tags, anthropic_beta } = asked;
+    let Asked { caller, id, accepted, tags, anthropic } = asked;
     let project = edge.catalog.project(caller.project).await?;
     let chosen = project.choose(inbound.model(), &caller)?;
     let route = &chosen.route;
@@ -44,7 +44,7 @@ pub(super) async fn prepare(
     for provider in distinct_providers(route.targets.iter().filter(|target| serves(target))) {
         let mut features = inbound.costly_features(provider).map_err(EdgeError::from)?;
         if provider == ProviderType::Anthropic && inbound.dialect() == ClientDialect::Messages {
-            features.extend(anthropic_beta.as_deref().map(costly_betas).unwrap_or_default());
+            features.extend(anthropic.beta.as_deref().map(costly_betas).unwrap_or_default());
         }
         project.allow_features(&caller, route, &features)?;
     }
@@ -122,7 +122,7 @@ pub(super) async fn prepare(
         project_prompt: project_prompt.map(str::to_owned),
         prompt_tokens: prompt.unsigned_abs(),
         output_tokens: keeps_bounds.then(|| call.output_tokens().unsigned_abs()),
-        anthropic_beta,
+        anthropic,
         images,
     };
     let itinerary = Itinerary::new(chosen.route, targets, received, inbound, texts, prices)?;

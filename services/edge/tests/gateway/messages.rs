@@ -81,9 +81,11 @@ async fn a_message_goes_to_its_own_api_as_it_came() -> anyhow::Result<()> {
         "messages": [{ "role": "user", "content": TURN }],
     });
     let key = world.key.secret().expose().to_owned();
-    let request =
-        edge.bare(Method::POST, MESSAGES).header("x-api-key", key).header("anthropic-beta", "b-1").json(&body);
-    let answer = request.send().await?;
+    let ask = |headers: &[(&str, &str)]| {
+        let request = edge.bare(Method::POST, MESSAGES).header("x-api-key", &key).json(&body);
+        headers.iter().fold(request, |request, (name, value)| request.header(*name, *value)).send()
+    };
+    let answer = ask(&[("anthropic-beta", "b-1")]).await?;
     assert_eq!(header(&answer, "x-ragmux-model"), Some("real-chat"));
     let answer = body_of(answer, 200).await;
     assert_eq!((&answer["model"], &answer["content"][0]["text"]), (&json!("fast"), &json!("Full tonight.")));
@@ -91,12 +93,20 @@ async fn a_message_goes_to_its_own_api_as_it_came() -> anyhow::Result<()> {
     let call = world.upstream.log(0).calls.remove(0);
     assert_eq!((call.path.as_str(), call.headers["anthropic-version"].as_str()), (MESSAGES, "2023-06-01"));
     assert_eq!(call.headers["anthropic-beta"], "b-1");
-    let mut sent = body;
+    // A version of the client's own goes on.
+    world.next(says("Full tonight."));
+    body_of(ask(&[("anthropic-version", "2024-10-22")]).await?, 200).await;
+    let second = world.upstream.log(0).calls.remove(1);
+    assert_eq!(
+        (second.headers["anthropic-version"].as_str(), second.headers.get("anthropic-beta")),
+        ("2024-10-22", None)
+    );
+    let mut sent = body.clone();
     sent.as_object_mut().unwrap().remove("ragmux");
     sent["model"] = json!("real-chat");
     sent["system"].as_array_mut().unwrap().insert(0, json!({ "type": "text", "text": "Be kind." }));
     assert_eq!(call.body, sent);
-    let logged = world.the_logged_call().await?;
+    let logged = world.logged(2).await?.remove(0);
     assert_eq!(
         (logged.operation.as_str(), logged.prompt_tokens, logged.completion_tokens),
         ("chat", Some(30), Some(4))
@@ -180,7 +190,10 @@ async fn a_chat_is_answered_by_a_provider_of_messages() -> anyhow::Result<()> {
     let world = World::anthropic("").await?;
     let edge = world.edge().await?;
     world.next(says("Full tonight."));
-    let answer = body_of(edge.chat(json!({ "seed": 7 })).send().await?, 200).await;
+    // What clients of another API say in headers of this one is not for the provider.
+    let headers =
+        edge.chat(json!({ "seed": 7 })).header("anthropic-version", "2024-10-22").header("anthropic-beta", "b-1");
+    let answer = body_of(headers.send().await?, 200).await;
     assert_eq!(
         (&answer["model"], &answer["choices"][0]["message"]["content"]),
         (&json!("fast"), &json!("Full tonight."))
@@ -189,6 +202,7 @@ async fn a_chat_is_answered_by_a_provider_of_messages() -> anyhow::Result<()> {
     let call = world.upstream.log(0).calls.remove(0);
     // The API insists on a bound.
     assert_eq!((call.path.as_str(), &call.body["max_tokens"]), (MESSAGES, &json!(4096)));
+    assert_eq!((call.headers["anthropic-version"].as_str(), call.headers.get("anthropic-beta")), ("2023-06-01", None));
     world.next(says("Full tonight."));
     let asked = json!({ "stream": true, "stream_options": { "include_usage": true } });
     let (chunks, done) = events(&edge.chat(asked).send().await?.text().await?);
@@ -365,6 +379,11 @@ async fn tokens_are_counted_by_the_provider_or_here() -> anyhow::Result<()> {
         let edge = world.edge().await?;
         let answer = edge.post(COUNT, &body).send().await?;
         assert_eq!(header(&answer, "anthropic-ratelimit-requests-remaining"), Some("999"));
+        let (attempts, connection) = if is_same { ("1", Some("provider")) } else { ("0", None) };
+        assert_eq!(
+            ["x-ragmux-attempts", "x-ragmux-model", "x-ragmux-connection"].map(|name| header(&answer, name)),
+            [Some(attempts), Some("real-chat"), connection]
+        );
         let counted = body_of(answer, 200).await;
         assert_eq!(counted, json!({ "input_tokens": turn_tokens() }));
         let calls = world.upstream.log(0).calls;
@@ -375,7 +394,14 @@ async fn tokens_are_counted_by_the_provider_or_here() -> anyhow::Result<()> {
         let logged = world.the_logged_call().await?;
         assert_eq!((logged.operation.as_str(), logged.status, logged.charged_requests), ("count_tokens", 200, 1));
         assert_eq!((logged.charged_tokens, logged.charged_cost), (0, 0));
+        assert_eq!(logged.attempts.to_string(), attempts);
         if is_same {
+            for _ in 0..2 {
+                world.next(Behaviour { error: Some(ScriptedError::status(503)), ..Behaviour::default() });
+            }
+            let answer = edge.post(COUNT, &body).send().await?;
+            assert_eq!((answer.status().as_u16(), header(&answer, "x-ragmux-attempts")), (200, Some("3")));
+            assert_eq!(world.logged(2).await?[1].attempts, 3);
             world.next(Behaviour { error: Some(ScriptedError::status(400)), ..Behaviour::default() });
             assert_eq!(told(edge.post(COUNT, &body).send().await?, 400).await.0, "invalid_request_error");
         }
@@ -406,5 +432,25 @@ async fn features_with_prices_of_their_own_need_leave_where_money_is_counted() -
     body_of(edge.post(MESSAGES, &body).header("anthropic-beta", "a-1").send().await?, 200).await;
     let logged = world.the_logged_call().await?;
     assert!(logged.charged_cost > 0, "{logged:?}");
+    edge.stop().await
+}
+
+#[tokio::test]
+async fn the_result_of_a_call_that_nobody_made_is_refused_where_it_would_be_translated() -> anyhow::Result<()> {
+    let result = json!({ "type": "tool_result", "tool_use_id": "toolu_1", "content": "12" });
+    let messages = json!({ "messages": [{ "role": "user", "content": [result] }] });
+    let world = World::new().await?;
+    let edge = world.edge().await?;
+    let told = body_of(edge.messages(messages.clone()).await?, 400).await;
+    assert_eq!(
+        (&told["error"]["type"], &told["error"]["param"]),
+        (&json!("invalid_request_error"), &json!("messages[0].content[0].tool_use_id"))
+    );
+    assert_eq!(world.upstream.counters().requests, 0);
+    edge.stop().await?;
+    // Whoever speaks the same API judges for himself.
+    let world = World::anthropic("").await?;
+    let edge = world.edge().await?;
+    body_of(edge.messages(messages).await?, 200).await;
     edge.stop().await
 }

@@ -12,6 +12,16 @@ use crate::dialect::{ClientDialect, UpstreamDialect};
 use crate::json::{Members, Splices, literal, span, unquoted};
 
 const BETA: HeaderName = HeaderName::from_static("anthropic-beta");
+const VERSION: HeaderName = HeaderName::from_static("anthropic-version");
+
+/// Headers of the API as a client sent them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AnthropicHeaders {
+    /// `anthropic-version`: the form of requests and answers (API reference, Versions).
+    pub version: Option<String>,
+    /// `anthropic-beta`: features, separated by commas (API reference, Beta headers).
+    pub beta: Option<String>,
+}
 
 impl MessagesRequest<'_> {
     /// The call for a connection of the same dialect. All of the client's body stays as it was sent, byte for byte, but
@@ -29,7 +39,7 @@ impl MessagesRequest<'_> {
             dropped: Vec::new(),
             client: ClientDialect::Messages,
             upstream: UpstreamDialect::Messages,
-            headers: beta_headers(outgoing),
+            headers: headers(outgoing),
         }
     }
 
@@ -42,7 +52,7 @@ impl MessagesRequest<'_> {
     #[must_use]
     pub fn count_call(&self, outgoing: &Outgoing<'_>) -> CountCall {
         let body = self.model_and_texts(outgoing).apply(self.text.as_bytes());
-        CountCall { body: Bytes::from(body), headers: beta_headers(outgoing) }
+        CountCall { body: Bytes::from(body), headers: headers(outgoing) }
     }
 
     fn model_and_texts(&self, outgoing: &Outgoing<'_>) -> Splices {
@@ -146,9 +156,10 @@ impl MessagesRequest<'_> {
 }
 
 /// The headers of the dialect that a client may set.
-fn beta_headers(outgoing: &Outgoing<'_>) -> HeaderMap {
-    let value = outgoing.anthropic_beta.and_then(|beta| HeaderValue::from_str(beta).ok());
-    value.map(|value| (BETA, value)).into_iter().collect()
+fn headers(outgoing: &Outgoing<'_>) -> HeaderMap {
+    let Some(sent) = outgoing.anthropic else { return HeaderMap::new() };
+    let headers = [(VERSION, &sent.version), (BETA, &sent.beta)].into_iter();
+    headers.filter_map(|(name, text)| Some((name, HeaderValue::from_str(text.as_deref()?).ok()?))).collect()
 }
 
 fn block_before(text: &str, comma: bool) -> String {

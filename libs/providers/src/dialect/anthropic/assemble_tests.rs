@@ -117,9 +117,14 @@ fn a_bound_lowers_what_is_above_it() {
 
 #[test]
 fn headers_of_the_dialect_and_counts_go_along() {
-    let headers = beta_headers(&Outgoing { anthropic_beta: Some("b-1,b-2"), ..PLAIN });
+    let sent = |version: Option<&str>, beta: &str| {
+        let sent = AnthropicHeaders { version: version.map(str::to_owned), beta: Some(beta.to_owned()) };
+        headers(&Outgoing { anthropic: Some(&sent), ..PLAIN })
+    };
+    let headers = sent(Some("2024-10-22"), "b-1,b-2");
+    assert_eq!(headers.get("anthropic-version").unwrap(), "2024-10-22");
     assert_eq!(headers.get("anthropic-beta").unwrap(), "b-1,b-2");
-    assert!(beta_headers(&Outgoing { anthropic_beta: Some("line\nend"), ..PLAIN }).is_empty());
+    assert!(sent(None, "line\nend").is_empty());
     let count =
         MessagesRequest::parse_count(br#"{"model":"asked","messages":[{"role":"user","content":"a"}]}"#).unwrap();
     assert_eq!(

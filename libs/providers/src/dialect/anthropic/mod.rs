@@ -17,6 +17,7 @@ mod usage;
 mod writer;
 
 pub(crate) use answer::{read_answer, read_count};
+pub use assemble::AnthropicHeaders;
 pub(crate) use error::failure;
 pub use error::messages_error_type;
 pub use features::costly_betas;

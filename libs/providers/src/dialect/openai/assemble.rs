@@ -11,6 +11,7 @@ use super::quirks::Quirks;
 use super::request::{ChatMessage, ChatRequest, Content, OUTPUT_FIELDS, Part, SERVER_OUTPUT_FIELDS};
 use super::{OutputBound, SpliceRules};
 use crate::client::ChatCall;
+use crate::dialect::anthropic::AnthropicHeaders;
 use crate::dialect::{ClientDialect, UpstreamDialect};
 use crate::hub::drop_path;
 use crate::images::FetchedImages;
@@ -52,8 +53,8 @@ pub struct Outgoing<'a> {
     pub max_output: Option<u64>,
     /// A member of ours, name and JSON, that a streamed answer tells before its end.
     pub member: Option<(&'static str, &'a str)>,
-    /// `anthropic-beta` as the client sent it, for a provider that knows it.
-    pub anthropic_beta: Option<&'a str>,
+    /// Headers of Anthropic's API as the client sent them, for a provider that knows them.
+    pub anthropic: Option<&'a AnthropicHeaders>,
     /// The images that the request names by URL, for providers that want their bytes.
     pub images: Option<&'a FetchedImages>,
 }

@@ -16,6 +16,7 @@ use crate::admission::{
 use crate::completion::Asked;
 use crate::error::{EdgeError, Failure};
 use crate::state::Shared;
+use crate::visited;
 
 /// Counts the prompt's tokens: the provider does if it has the same API, else it is done here, where pictures count
 /// as large ones and documents by their size. The project's prompt is in the count, passages are not. It is a request of no tokens.
@@ -24,7 +25,7 @@ pub(crate) async fn count_tokens(
     asked: Asked,
     request: Request,
 ) -> Result<Response, Failure> {
-    let Asked { caller, id, accepted, tags, anthropic_beta } = asked;
+    let Asked { caller, id, accepted, tags, anthropic } = asked;
     let received = edge.bodies.read(request).await?;
     let request = MessagesRequest::parse_count(&received).map_err(EdgeError::from)?;
     let project = edge.catalog.project(caller.project).await?;
@@ -50,26 +51,23 @@ pub(crate) async fn count_tokens(
         other_cost: NanoUsd::ZERO,
         streamed: false,
     };
-    let Admitted { mut call, headers } = admit(&edge, claim).await?;
+    let Admitted { mut call, mut headers } = admit(&edge, claim).await?;
     let project_prompt = project.system_prompt.as_deref();
     let counted = if target.provider == ProviderType::Anthropic {
         if let Some(overruling) = overruled_by_now(&mut call) {
             return Err(settle_unsent(&edge, &caller, *call, overruling, headers));
         }
-        let outgoing = Outgoing {
-            model: &target.model,
-            project_prompt,
-            anthropic_beta: anthropic_beta.as_deref(),
-            ..Outgoing::default()
-        };
+        let outgoing =
+            Outgoing { model: &target.model, project_prompt, anthropic: Some(&anthropic), ..Outgoing::default() };
         let count = request.count_call(&outgoing);
-        let mut attempts = Attempts::until(Instant::now() + edge.call_limit);
+        let mut attempts = Attempts::until(Instant::now() + edge.call_limit).replaying_timeouts(route.replay_timeouts);
         call.sent();
         let counted = tokio::select! {
             biased;
             counted = edge.providers.count_tokens(&connection, &count, &mut attempts) => Ok(counted),
             interruption = interrupted(&caller, &mut call) => Err(interruption),
         };
+        visited::note(Some(target), &attempts, &[], &mut call, Some(&mut headers));
         match counted {
             Ok(Ok(counted)) => counted,
             Ok(Err(error)) => {
@@ -79,6 +77,8 @@ pub(crate) async fn count_tokens(
             Err(interruption) => return Err(settle_interrupted(&edge, &caller, *call, interruption, headers)),
         }
     } else {
+        // Nobody is asked.
+        visited::note(Some(target), &Attempts::until(Instant::now()), &[], &mut call, Some(&mut headers));
         match edge.counter.messages(target.measure, &received, &request, project_prompt).await {
             Ok(counted) => counted.unsigned_abs(),
             Err(error) => {
