@@ -87,7 +87,8 @@ fn answer(shape: Shape, failure: &Failure, id: Option<RequestId>, own: &HeaderMa
 /// Failures of ours and of providers are for the log; what a client got wrong is for the client.
 fn log(error: &EdgeError, face: &Face<'_>) {
     let status = face.status.as_u16();
-    let code = face.code.as_deref();
+    // The code of a provider's error is the provider's to choose, and may quote the call.
+    let code = face.code.as_deref().filter(|_| !matches!(error, EdgeError::Upstream(_)));
     let cause: &dyn Error = error;
     match error {
         EdgeError::Internal(source) => {
@@ -96,7 +97,6 @@ fn log(error: &EdgeError, face: &Face<'_>) {
         }
         EdgeError::Upstream(source) if status >= 500 || status == 429 => {
             let error: &dyn Error = &**source;
-            // Its code is the provider's to choose.
             tracing::warn!(error, status, "a provider failed a call");
         }
         _ if status >= 500 => tracing::warn!(error = cause, status, code, "a call could not be served"),
