@@ -100,7 +100,7 @@ console.log(
       arguments: made.function.arguments,
     })),
     structured: JSON.parse(structured.choices[0].message.content),
-    vectors: embeddings.data.map((item) => item.embedding.length),
+    vectors: embeddings.data.map((item) => item.embedding),
     failing,
     responses,
   }),

@@ -69,6 +69,27 @@ def with_tools():
     return {"id": call.call_id, "name": call.name, "city": json.loads(call.arguments)["city"], "text": second.output_text}
 
 
+def streamed_tools():
+    pieces, done, final = [], None, None
+    any_event = TypeAdapter(ResponseStreamEvent)
+    for event in client.responses.create(model=model, input=question, tools=tools, stream=True):
+        any_event.validate_python(event.to_dict())
+        if event.type == "response.function_call_arguments.delta":
+            pieces.append(event.delta)
+        if event.type == "response.function_call_arguments.done":
+            done = event.arguments
+        if event.type == "response.completed":
+            final = event.response
+    call = next(item for item in final.output if item.type == "function_call")
+    return {
+        "pieces": "".join(pieces),
+        "done": done,
+        "id": call.call_id,
+        "name": call.name,
+        "arguments": call.arguments,
+    }
+
+
 def structured():
     return client.responses.parse(model=model, input=question, text_format=Forecast).output_parsed.model_dump()
 
@@ -87,6 +108,7 @@ print(
             "whole": whole(),
             "streamed": streamed(),
             "tools": with_tools(),
+            "streamed_tools": streamed_tools(),
             "structured": structured(),
             "stateful": stateful(),
         }

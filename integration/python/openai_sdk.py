@@ -83,6 +83,11 @@ def structured():
     return answer.choices[0].message.parsed.model_dump()
 
 
+def embedded():
+    # The SDK asks for base64 and makes numbers of it.
+    return [item.embedding for item in client.embeddings.create(model="embed", input=["one", "two"]).data]
+
+
 def failing():
     try:
         client.chat.completions.create(model=model, messages=question)
@@ -100,6 +105,7 @@ print(
             "tools": with_tools(),
             "streamed_tools": streamed(tools=tools),
             "structured": structured(),
+            "vectors": embedded(),
             "failing": failing(),
         }
     )

@@ -1,6 +1,8 @@
 //! Clients that nobody here wrote, on the running edge: each is given what its program asks for, by a provider of its own
 //! dialect and by one of another.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use reqwest::Method;
 use serde_json::{Value, json};
 use testkit::{Project, Stack};
@@ -67,7 +69,7 @@ impl Api {
     /// The same as a stream, the arguments in pieces.
     fn streamed_call(self) -> Behaviour {
         let body = match self {
-            Self::Responses => unreachable!("no program streams a call from there"),
+            Self::Responses => streamed_response(),
             Self::Chat => {
                 let chunk = |delta: Value, finish: Value| {
                     let chunk = json!({
@@ -118,6 +120,73 @@ impl Api {
         };
         raw("text/event-stream", body)
     }
+}
+
+/// The events of a response that calls the tool `weather` for Oslo.
+fn streamed_response() -> String {
+    let response = |status: &str, output: Value, usage: Value| {
+        json!({ "id": "resp_7", "object": "response", "created_at": 1_700_000_000, "status": status,
+            "model": "demo-chat", "parallel_tool_calls": true, "tool_choice": "auto", "tools": [],
+            "output": output, "usage": usage })
+    };
+    let call = |status: &str, arguments: &str| {
+        json!({ "type": "function_call", "id": "fc_7", "call_id": "call_7", "name": "weather",
+            "arguments": arguments, "status": status })
+    };
+    let read = json!({ "cached_tokens": 0, "cache_write_tokens": 0 });
+    let usage = json!({ "input_tokens": 20, "input_tokens_details": read, "output_tokens": 9,
+        "output_tokens_details": { "reasoning_tokens": 0 }, "total_tokens": 29 });
+    let item = |kind: &str, item: Value| json!({ "type": kind, "output_index": 0, "item": item });
+    let of_call = |event: &str, members: Value| {
+        let mut about = json!({ "type": format!("response.function_call_arguments.{event}"), "item_id": "fc_7",
+            "output_index": 0 });
+        about.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+        about
+    };
+    let piece = |json: &str| of_call("delta", json!({ "delta": json }));
+    let made = call("completed", r#"{"city": "Oslo"}"#);
+    let events = [
+        json!({ "type": "response.created", "response": response("in_progress", json!([]), Value::Null) }),
+        item("response.output_item.added", call("in_progress", "")),
+        piece("{\"city\""),
+        piece(": \"Os"),
+        piece("lo\"}"),
+        of_call("done", json!({ "name": "weather", "arguments": r#"{"city": "Oslo"}"# })),
+        item("response.output_item.done", made.clone()),
+        json!({ "type": "response.completed", "response": response("completed", json!([made]), usage) }),
+    ];
+    let numbered = (0..).zip(events).map(|(number, mut event)| {
+        event["sequence_number"] = json!(number);
+        format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap())
+    });
+    numbered.collect()
+}
+
+/// Two vectors, which some servers give as base64 and others as numbers, whatever they are asked for.
+const VECTORS: [[f32; 3]; 2] = [[0.1, -1.25, 3.0e-8], [0.5, 16_777_215.0, -0.0]];
+
+fn vectors(as_base64: bool) -> Behaviour {
+    let vector = |vector: [f32; 3]| match as_base64 {
+        true => json!(STANDARD.encode(vector.map(f32::to_le_bytes).concat())),
+        false => json!(vector),
+    };
+    let data = (0..).zip(VECTORS);
+    let data: Vec<_> = data
+        .map(|(index, values)| json!({ "object": "embedding", "index": index, "embedding": vector(values) }))
+        .collect();
+    let usage = json!({ "prompt_tokens": 2, "total_tokens": 2 });
+    let body = json!({ "object": "list", "model": "demo-embed", "data": data, "usage": usage });
+    raw("application/json", body.to_string())
+}
+
+/// Numbers as a program prints them, which has read them from 32-bit floats.
+fn numbers(vectors: &Value) -> Vec<Vec<f64>> {
+    let vectors = vectors.as_array().unwrap();
+    vectors.iter().map(|vector| vector.as_array().unwrap().iter().map(|of| of.as_f64().unwrap()).collect()).collect()
+}
+
+fn sent() -> Vec<Vec<f64>> {
+    VECTORS.iter().map(|vector| vector.iter().copied().map(f64::from).collect()).collect()
 }
 
 fn raw(content_type: &str, body: String) -> Behaviour {
@@ -172,6 +241,12 @@ impl World {
         self.stack.upstream.script(Script { path: api.path().to_owned(), queue, default: Some(says(SAID)) });
     }
 
+    /// The next call for vectors is answered in one form or the other.
+    fn embeds(&self, as_base64: bool) {
+        let (path, queue) = ("/v1/embeddings".to_owned(), vec![vectors(as_base64)]);
+        self.stack.upstream.script(Script { path, queue, ..Script::default() });
+    }
+
     async fn run(&self, program: Program, arguments: &[&str], model: &str) -> anyhow::Result<Option<Value>> {
         let environment = [
             ("RAGMUX_BASE_URL", self.url.as_str()),
@@ -209,6 +284,7 @@ async fn the_openai_sdk_for_python_chats_with_any_provider() -> anyhow::Result<(
             limits(),
         ];
         world.script(api, queue);
+        world.embeds(api == Api::Chat);
         let Some(said) = world.run(Program::Sdk("openai_sdk.py"), &[], model).await? else { return Ok(()) };
         assert_eq!(said["whole"], json!({ "text": SAID, "finish": "stop", "model": model, "total": 26 }), "{api:?}");
         let streamed = |total: Value| json!({ "text": SAID, "calls": [], "finish": "stop", "early_finish": [], "role": "assistant", "total": total });
@@ -224,6 +300,7 @@ async fn the_openai_sdk_for_python_chats_with_any_provider() -> anyhow::Result<(
             (&made, &json!("tool_calls"))
         );
         assert_eq!(said["structured"], json!({ "city": "Oslo", "degrees": -3 }));
+        assert_eq!(numbers(&said["vectors"]), sent(), "{api:?}");
         assert_eq!(said["failing"]["status"], 429);
         assert_eq!(said["failing"]["message"], "slow down please");
     }
@@ -287,6 +364,7 @@ async fn the_openai_sdk_for_node_chats_with_any_provider() -> anyhow::Result<()>
         let queue =
             vec![says(SAID), says(SAID), api.call(), says(AFTER), api.streamed_call(), says(FORECAST), limits()];
         world.script(api, queue);
+        world.embeds(api == Api::Chat);
         let Some(said) = world.run(Program::Node("openai_sdk.mjs"), &[], model).await? else { return Ok(()) };
         assert_eq!(said["whole"], json!({ "text": SAID, "finish": "stop", "model": model }), "{api:?}");
         assert_eq!((&said["streamed"], &said["total"]), (&json!(SAID), &json!(26)), "{api:?}");
@@ -295,7 +373,7 @@ async fn the_openai_sdk_for_node_chats_with_any_provider() -> anyhow::Result<()>
         let made = json!([{ "id": api.call_id(), "name": "weather", "arguments": "{\"city\": \"Oslo\"}" }]);
         assert_eq!(said["streamedTools"], made);
         assert_eq!(said["structured"], json!({ "city": "Oslo", "degrees": -3 }));
-        assert_eq!(said["vectors"].as_array().map(Vec::len), Some(2));
+        assert_eq!(numbers(&said["vectors"]), sent(), "{api:?}");
         assert_eq!(said["failing"]["name"], "RateLimitError");
     }
     world.finish().await
@@ -305,7 +383,8 @@ async fn the_openai_sdk_for_node_chats_with_any_provider() -> anyhow::Result<()>
 async fn the_openai_sdks_use_the_responses_api_with_any_provider() -> anyhow::Result<()> {
     let world = World::start().await?;
     for (api, model) in [(Api::Chat, "chat"), (Api::Messages, "claude"), (Api::Responses, "native")] {
-        world.script(api, vec![says(SAID), says(SAID), api.call(), says(AFTER), says(FORECAST)]);
+        let queue = vec![says(SAID), says(SAID), api.call(), says(AFTER), api.streamed_call(), says(FORECAST)];
+        world.script(api, queue);
         let Some(said) = world.run(Program::Sdk("openai_responses.py"), &[], model).await? else { return Ok(()) };
         assert_eq!(
             said["whole"],
@@ -321,6 +400,13 @@ async fn the_openai_sdks_use_the_responses_api_with_any_provider() -> anyhow::Re
         assert_eq!(
             said["tools"],
             json!({ "id": api.call_id(), "name": "weather", "city": "Oslo", "text": AFTER }),
+            "{api:?}"
+        );
+        let arguments = r#"{"city": "Oslo"}"#;
+        assert_eq!(
+            said["streamed_tools"],
+            json!({ "pieces": arguments, "done": arguments, "id": api.call_id(), "name": "weather",
+                "arguments": arguments }),
             "{api:?}"
         );
         assert_eq!(said["structured"], json!({ "city": "Oslo", "degrees": -3 }), "{api:?}");

@@ -20,6 +20,7 @@ mod load;
 mod lost_replies;
 mod outages;
 mod packages;
+mod quotes;
 mod sample;
 mod start_and_stop;
 mod streaming_replicas;
