@@ -17,7 +17,7 @@ use providers::{Charge, Connection, Lacks, UpstreamError, Usage};
 use store::ledger::{Ask, Denial};
 
 use crate::auth::{Caller, Ended};
-use crate::catalog::Target;
+use crate::catalog::{Project, Target};
 use crate::error::{EdgeError, Failure, KeyState};
 use crate::state::Edge;
 
@@ -72,7 +72,33 @@ impl<'a> Model<'a> {
     }
 }
 
-impl Claim<'_> {
+impl<'a> Claim<'a> {
+    /// A request and nothing else. A call names what it takes beside it.
+    pub(crate) fn of_a_request(
+        operation: &'static str,
+        (request, accepted): (RequestId, Instant),
+        caller: &'a Caller,
+        project: &Project,
+    ) -> Self {
+        Self {
+            request,
+            accepted,
+            caller,
+            has_limits: project.has_limits,
+            operation,
+            route: None,
+            model: None,
+            tags: Tags::default(),
+            prompt_tokens: 0,
+            other_tokens: 0,
+            output_tokens: 0,
+            min_output: 0,
+            prices: PriceSnapshot::default(),
+            other_cost: NanoUsd::ZERO,
+            streamed: false,
+        }
+    }
+
     /// What is held beside the price of tokens. The ledger prices all tokens alike, so those of other models come off
     /// again at that price; rounded so that the whole is never too little.
     fn fixed_cost(&self) -> NanoUsd {

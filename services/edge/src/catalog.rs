@@ -16,7 +16,7 @@ use vault::Vault;
 use crate::cache::Kept;
 use crate::error::EdgeError;
 
-pub(crate) use project::{Project, PublicRoute, Rerank, Target, Unusable, distinct_providers};
+pub(crate) use project::{Chosen, Project, PublicRoute, Rerank, Target, Unusable, distinct_providers};
 
 /// Changes are heard of, so this only bounds how wrong a missed one can be.
 const TIME: Duration = Duration::from_secs(300);

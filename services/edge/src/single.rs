@@ -1,6 +1,8 @@
 //! Calls that are answered by one body and have no output to be bounded: embeddings, moderations, reranking. What is
 //! done between the request's reading and the answer is the same for all of them.
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::response::Response;
 use domain::{NanoUsd, PriceSnapshot, ProviderType};
@@ -18,19 +20,61 @@ use crate::admission::{
     settle_unsent,
 };
 use crate::auth::Caller;
-use crate::catalog::{Project, PublicRoute, Target};
+use crate::catalog::{Chosen, Project, PublicRoute, Target};
 use crate::completion::Asked;
 use crate::error::{EdgeError, Failure};
 use crate::state::Edge;
 use crate::visited;
 
+/// Where a call may go.
+pub(crate) struct Course {
+    pub(crate) project: Arc<Project>,
+    chosen: Chosen,
+    /// Places among the route's targets, in the order in which they are tried.
+    places: Vec<usize>,
+}
+
+impl Course {
+    /// The route that the project has for a model, and its targets as `order` has them.
+    ///
+    /// # Errors
+    /// There is no such route, or none of its targets serves the call.
+    pub(crate) async fn of(
+        edge: &Edge,
+        caller: &Caller,
+        model: &str,
+        order: impl FnOnce(&PublicRoute) -> Result<Vec<usize>, EdgeError>,
+    ) -> Result<Self, EdgeError> {
+        let project = edge.catalog.project(caller.project).await?;
+        let chosen = project.choose(model, caller)?;
+        let places = order(&chosen.route)?;
+        Ok(Self { project, chosen, places })
+    }
+
+    pub(crate) fn route(&self) -> &PublicRoute {
+        &self.chosen.route
+    }
+
+    /// The model name that the answer shows.
+    pub(crate) fn public_model(&self) -> &str {
+        &self.chosen.public_model
+    }
+
+    /// The targets, in the order in which they are tried.
+    pub(crate) fn targets(&self) -> impl Iterator<Item = &Target> {
+        self.places.iter().filter_map(|at| self.chosen.route.targets.get(*at))
+    }
+
+    /// The target that is tried first.
+    pub(crate) fn first(&self) -> Result<&Target, EdgeError> {
+        self.chosen.route.at(&self.places, 0)
+    }
+}
+
 /// A call that is read, counted, and knows where it may go.
 pub(crate) struct Single<'a> {
     pub(crate) operation: &'static str,
-    pub(crate) project: &'a Project,
-    pub(crate) route: &'a PublicRoute,
-    /// Places among the route's targets, in the order in which they are tried.
-    pub(crate) targets: &'a [usize],
+    pub(crate) course: &'a Course,
     pub(crate) tags: Tags,
     /// The prompt's tokens by our count, of each input.
     pub(crate) tokens: Vec<i64>,
@@ -182,9 +226,9 @@ fn total(tokens: &[i64]) -> i64 {
 /// Prices that cover whichever target answers, or the refusal of those that have none where money is counted.
 fn hold(single: &Single<'_>, caller: &Caller, prices: &PriceBook) -> Result<(PriceSnapshot, NanoUsd), EdgeError> {
     let (mut dearest, mut fee) = (PriceSnapshot::default(), NanoUsd::ZERO);
-    for target in single.targets.iter().filter_map(|at| single.route.targets.get(*at)) {
+    for target in single.course.targets() {
         let price = single.tariff.price(target, prices);
-        single.project.allow_price(caller, price.source, &single.route.name)?;
+        single.course.project.allow_price(caller, price.source, &single.course.route().name)?;
         dearest = dearest.dearest(price.tokens);
         fee = fee.max(price.of_units(single.tariff.units()));
     }
@@ -199,33 +243,25 @@ pub(crate) async fn answer(
     sending: Sending<'_>,
 ) -> Result<Response, Failure> {
     let Asked { caller, id, accepted, .. } = asked;
-    let Single { project, route, tariff, .. } = single;
+    let Single { course, tariff, .. } = single;
     let tokens = single.tokens.as_slice();
-    let targets = single.targets.iter().filter_map(|at| route.targets.get(*at)).collect::<Vec<_>>();
+    let (route, targets) = (course.route(), course.targets().collect::<Vec<_>>());
     let mut destinations = Vec::with_capacity(targets.len());
     for target in &targets {
         destinations.push(Destination { connection: target.connection()?, group: target.group });
     }
-    let first = route.at(single.targets, 0)?;
+    let first = course.first()?;
     let connection = first.connection()?;
     let prices = edge.catalog.prices().await?;
     let (hold_prices, fee) = hold(&single, &caller, &prices)?;
     let claim = Claim {
-        request: id,
-        accepted,
-        caller: &caller,
-        has_limits: project.has_limits,
-        operation: single.operation,
         route: Some(&route.name),
         model: Some(Model::of(first, &connection)),
         tags: single.tags,
         prompt_tokens: total(&single.tokens),
-        other_tokens: 0,
-        output_tokens: 0,
-        min_output: 0,
         prices: hold_prices,
         other_cost: fee,
-        streamed: false,
+        ..Claim::of_a_request(single.operation, (id, accepted), &caller, &course.project)
     };
     let Admitted { mut call, mut headers } = admit(edge, claim).await?;
     tariff.price(first, &prices).put(&mut call, tariff.units());

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
-use domain::{NanoUsd, PriceSnapshot, ProviderType};
+use domain::ProviderType;
 use ledger::Ending;
 use providers::{Attempts, MessagesRequest, Outgoing};
 use rand::rng;
@@ -35,21 +35,10 @@ pub(crate) async fn count_tokens(
     let target = route.at(&targets, 0)?;
     let connection = target.connection()?;
     let claim = Claim {
-        request: id,
-        accepted,
-        caller: &caller,
-        has_limits: project.has_limits,
-        operation: "count_tokens",
         route: Some(&route.name),
         model: Some(Model::of(target, &connection)),
         tags: tags.and(request.metadata, request.user.as_deref()),
-        prompt_tokens: 0,
-        other_tokens: 0,
-        output_tokens: 0,
-        min_output: 0,
-        prices: PriceSnapshot::default(),
-        other_cost: NanoUsd::ZERO,
-        streamed: false,
+        ..Claim::of_a_request("count_tokens", (id, accepted), &caller, &project)
     };
     let Admitted { mut call, mut headers } = admit(&edge, claim).await?;
     let project_prompt = project.system_prompt.as_deref();

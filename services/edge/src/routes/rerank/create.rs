@@ -8,10 +8,10 @@ use providers::{RerankRequest, search_units};
 use rand::rng;
 use tokens::Family;
 
-use crate::catalog::Target;
+use crate::catalog::{PublicRoute, Target};
 use crate::completion::Asked;
 use crate::error::{EdgeError, Failure};
-use crate::single::{Sending, Single, Tariff, answer};
+use crate::single::{Course, Sending, Single, Tariff, answer};
 use crate::state::Shared;
 
 /// Puts documents into the order of how well they answer a query, metered.
@@ -22,10 +22,8 @@ pub(crate) async fn create(
 ) -> Result<Response, Failure> {
     let received = edge.bodies.read(request).await?;
     let request = RerankRequest::parse(&received).map_err(EdgeError::from)?;
-    let project = edge.catalog.project(asked.caller.project).await?;
-    let chosen = project.choose(&request.model, &asked.caller)?;
-    let route = &chosen.route;
-    let targets = route.order_of(|target| target.provider.reranks(), &mut rng())?;
+    let order = |route: &PublicRoute| route.order_of(|target| target.provider.reranks(), &mut rng());
+    let course = Course::of(&edge, &asked.caller, &request.model, order).await?;
     // None of their vocabularies is known.
     let query = edge.counter.text(Family::Estimated, &request.query).await?;
     let documents = edge.counter.each(Family::Estimated, &request.documents).await?;
@@ -33,9 +31,7 @@ pub(crate) async fn create(
     let id = Cow::<str>::Owned(asked.id.to_string());
     let single = Single {
         operation: "rerank",
-        project: &project,
-        route,
-        targets: &targets,
+        course: &course,
         tags: std::mem::take(&mut asked.tags).and(request.metadata, None),
         // As Voyage bills it (API reference, Rerankers): the query once for each document.
         tokens: vec![tokens],

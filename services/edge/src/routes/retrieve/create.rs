@@ -87,21 +87,11 @@ pub(crate) async fn create(
     let embedding = project.embedding.as_ref();
     let (query_tokens, query_cost) = plan.hold(&project, &caller, &prices, &edge.counter).await?;
     let claim = Claim {
-        request: id,
-        accepted,
-        caller: &caller,
-        has_limits: project.has_limits,
-        operation: "retrieve",
-        route: None,
         model: embedding.map(|(provider, model)| Model { name: model, provider: *provider, connection: None }),
         tags: tags.and(question.metadata, question.user.as_deref()),
-        prompt_tokens: 0,
         other_tokens: query_tokens,
-        output_tokens: 0,
-        min_output: 0,
-        prices: PriceSnapshot::default(),
         other_cost: query_cost,
-        streamed: false,
+        ..Claim::of_a_request("retrieve", (id, accepted), &caller, &project)
     };
     let Admitted { mut call, headers } = admit(&edge, claim).await?;
     let source = embedding.map_or(PriceSource::None, |(provider, model)| prices.price(*provider, model).1);
