@@ -32,6 +32,23 @@ pub(crate) fn check(bytes: &[u8]) -> Result<ZipArchive<Cursor<&[u8]>>, DocumentF
     Ok(archive)
 }
 
+/// Inflates every entry to nowhere, for parsers that do not count themselves what they inflate.
+pub(crate) fn check_inflated(bytes: &[u8]) -> Result<(), DocumentFailure> {
+    let mut archive = check(bytes)?;
+    let mut left = MAX_INFLATED_BYTES;
+    for index in 0..archive.len() {
+        let entry = archive.by_index(index).map_err(|_| DocumentFailure::Corrupt)?;
+        let allowed = (entry.compressed_size().saturating_mul(MAX_RATIO)).max(RATIO_FROM_BYTES).min(left);
+        // A damaged entry is found out by who needs it.
+        let read = std::io::copy(&mut entry.take(allowed + 1), &mut std::io::sink()).unwrap_or(0);
+        if read > allowed {
+            return Err(DocumentFailure::ArchiveBomb);
+        }
+        left -= read;
+    }
+    Ok(())
+}
+
 /// Reads a small entry; none if it is absent, damaged or larger than `max_bytes`.
 pub(crate) fn small_entry(archive: &mut ZipArchive<Cursor<&[u8]>>, name: &str, max_bytes: u64) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();

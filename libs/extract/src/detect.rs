@@ -18,10 +18,10 @@ const OLE: &[u8] = &[0xD0, 0xCF, 0x11, 0xE0, 0xA1, 0xB1, 0x1A, 0xE1];
 
 /// Extensions of formats that are never read as text, whatever their bytes look like.
 const OTHER_BINARY: &[&str] = &[
-    "7z", "avi", "bin", "bmp", "bz2", "class", "dll", "dmg", "doc", "docb", "dot", "epub", "exe", "gif", "gz", "heic",
-    "iso", "jar", "jpeg", "jpg", "key", "mkv", "mov", "mp3", "mp4", "msi", "numbers", "o", "odp", "ods", "odt", "ogg",
-    "pages", "parquet", "png", "pps", "ppt", "pptx", "psd", "pyc", "rar", "rtf", "so", "sqlite", "tar", "tif", "tiff",
-    "wasm", "wav", "webp", "woff", "xls", "xlsb", "xlsm", "xlsx", "xz", "zip", "zst",
+    "7z", "avi", "bin", "bmp", "bz2", "class", "dll", "dmg", "docb", "exe", "gif", "gz", "heic", "iso", "jar", "jpeg",
+    "jpg", "key", "mkv", "mov", "mp3", "mp4", "msi", "numbers", "o", "odp", "ods", "ogg", "pages", "parquet", "png",
+    "psd", "pyc", "rar", "so", "sqlite", "tar", "tif", "tiff", "wasm", "wav", "webp", "woff", "xlsb", "xz", "zip",
+    "zst",
 ];
 
 /// What the first bytes say.
@@ -32,6 +32,7 @@ enum Content {
     Zip(Package),
     /// An OLE compound file: a legacy office file, or an encrypted Office Open XML package.
     Ole,
+    Rtf,
     /// Characters.
     Text,
     /// Anything else.
@@ -40,7 +41,7 @@ enum Content {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Package {
-    Word,
+    Of(Format),
     Other,
     Unknown,
 }
@@ -69,16 +70,25 @@ pub fn detect(file_name: &str, declared_media_type: Option<&str>, head: &[u8]) -
             _ => Err(DocumentFailure::TypeMismatch),
         },
         Content::Zip(package) => match (package, wanted) {
-            (Package::Word | Package::Unknown, Some(Format::Docx)) => Ok(Format::Docx),
-            (Package::Word, None) if !names_other(extension.as_deref(), by_name) => Ok(Format::Docx),
-            (_, Some(_)) | (Package::Word, None) => Err(DocumentFailure::TypeMismatch),
+            (Package::Of(found), Some(wanted)) if found == wanted => Ok(found),
+            // The parser finds out what the first bytes do not show.
+            (Package::Unknown, Some(wanted)) if is_package(wanted) => Ok(wanted),
+            (Package::Of(found), None) if !names_other(extension.as_deref(), by_name) => Ok(found),
+            (_, Some(_)) | (Package::Of(_), None) => Err(DocumentFailure::TypeMismatch),
             (_, None) => Err(DocumentFailure::UnsupportedType),
         },
-        // Which of the two it is stands in the directory, which may be at the end of the file: the parser decides.
+        // Which of them it is stands in the directory, which may be at the end of the file: the parser decides.
         Content::Ole => match wanted {
-            Some(Format::Docx) => Ok(Format::Docx),
+            Some(format @ (Format::Doc | Format::Ppt | Format::Xls)) => Ok(format),
+            // A package with a password.
+            Some(format @ (Format::Docx | Format::Pptx | Format::Xlsx)) => Ok(format),
             Some(_) => Err(DocumentFailure::TypeMismatch),
+            None if extension.is_none() => compound(head).ok_or(DocumentFailure::UnsupportedType),
             None => Err(DocumentFailure::UnsupportedType),
+        },
+        Content::Rtf => match wanted {
+            None | Some(Format::Rtf) if !names_other(extension.as_deref(), by_name) => Ok(Format::Rtf),
+            _ => Err(DocumentFailure::TypeMismatch),
         },
         Content::Text => text(extension.as_deref(), wanted, declared_media_type, head),
         Content::Binary => match wanted {
@@ -96,6 +106,7 @@ fn text(
     head: &[u8],
 ) -> Result<Format, DocumentFailure> {
     match wanted {
+        Some(Format::Mail) if !looks_like_mail(head) => Err(DocumentFailure::TypeMismatch),
         Some(format) if format.is_text() => Ok(format),
         Some(_) => Err(DocumentFailure::TypeMismatch),
         None if extension.is_some_and(|e| OTHER_BINARY.contains(&e)) => Err(DocumentFailure::UnsupportedType),
@@ -136,7 +147,7 @@ fn content(head: &[u8]) -> Content {
         // A text about PDF is not a PDF: leading rubbish is only believed before binary content, which nearly every
         // PDF announces in its second line.
         Some(_) if !text || is_pdf_preamble(start, at) => Content::Pdf,
-        _ if head.starts_with(br"{\rtf") => Content::Binary,
+        _ if head.starts_with(br"{\rtf") => Content::Rtf,
         _ if text => Content::Text,
         _ => Content::Binary,
     }
@@ -159,22 +170,73 @@ fn package(head: &[u8]) -> Package {
             _ => break,
         };
         let Some(name) = entry.get(30..30 + name_len) else { break };
-        if name.starts_with(b"word/") {
-            return Package::Word;
+        let folders = [(&b"word/"[..], Format::Docx), (b"ppt/", Format::Pptx), (b"xl/", Format::Xlsx)];
+        if let Some((_, format)) = folders.iter().find(|(folder, _)| name.starts_with(folder)) {
+            return Package::Of(*format);
         }
-        let other = [&b"xl/"[..], b"ppt/", b"META-INF/", b"visio/", b"Index/"];
-        if name == b"mimetype" || other.iter().any(|prefix| name.starts_with(prefix)) {
+        if name == b"META-INF/container.xml" {
+            return Package::Of(Format::Epub);
+        }
+        let stored = entry.get(8..10) == Some(&[0, 0]);
+        if name == b"mimetype" && stored {
+            // Stored and not compressed, so that it can be read here (EPUB OCF 3.3, 4.2.3; ODF 1.2 part 3, 3.3).
+            let declared = entry.get(30 + name_len..).unwrap_or_default();
+            let kinds = [
+                (&b"application/epub+zip"[..], Format::Epub),
+                (b"application/vnd.oasis.opendocument.textPK", Format::Odt),
+                (b"application/vnd.oasis.opendocument.text-templatePK", Format::Odt),
+            ];
+            let found = kinds.iter().find(|(kind, _)| declared.starts_with(kind));
+            return found.map_or(Package::Other, |(_, format)| Package::Of(*format));
+        }
+        let other = [&b"META-INF/MANIFEST.MF"[..], b"visio/", b"Index/"];
+        if other.iter().any(|prefix| name.starts_with(prefix)) {
             return Package::Other;
         }
         // An Office Open XML package may start with its content types or with a folder of properties.
         let neutral = name == b"[Content_Types].xml"
-            || [&b"_rels/"[..], b"docProps/", b"customXml/", b"customUI/"].iter().any(|p| name.starts_with(p));
+            || [
+                &b"_rels/"[..],
+                b"docProps/",
+                b"customXml/",
+                b"customUI/",
+                b"META-INF/",
+                b"OEBPS/",
+                b"OPS/",
+                b"mimetype",
+            ]
+            .iter()
+            .any(|p| name.starts_with(p));
         if !neutral {
             seen = Package::Other;
         }
         rest = entry.get(4..).unwrap_or_default();
     }
     seen
+}
+
+/// Formats that are ZIP packages.
+fn is_package(format: Format) -> bool {
+    matches!(format, Format::Docx | Format::Pptx | Format::Xlsx | Format::Odt | Format::Epub)
+}
+
+/// The stream that an OLE file must have, if its directory is among the first bytes (MS-DOC 2.1.1, MS-PPT 2.1.2,
+/// MS-XLS 2.1.7.20.7).
+fn compound(head: &[u8]) -> Option<Format> {
+    let streams = [("WordDocument", Format::Doc), ("PowerPoint Document", Format::Ppt), ("Workbook", Format::Xls)];
+    streams.into_iter().find_map(|(name, format)| {
+        let wide: Vec<u8> = name.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        head.windows(wide.len()).any(|w| w == wide).then_some(format)
+    })
+}
+
+/// A header field comes first (RFC 5322, 2.2), or the line that mailboxes put before it.
+fn looks_like_mail(head: &[u8]) -> bool {
+    let start = head.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(head).trim_ascii_start();
+    let line = start.split(|b| *b == b'\n').next().unwrap_or_default();
+    let name = line.split(|b| *b == b':').next().unwrap_or_default();
+    start.starts_with(b"From ")
+        || (name.len() < line.len() && !name.is_empty() && name.iter().all(u8::is_ascii_graphic))
 }
 
 fn looks_like_html(head: &[u8]) -> bool {
@@ -234,7 +296,7 @@ mod tests {
         assert_eq!(detect("a.docx", None, &sheet), Err(DocumentFailure::TypeMismatch));
         assert_eq!(detect("a.docx", None, &plain), Err(DocumentFailure::TypeMismatch));
         assert_eq!(detect("a.pdf", None, &word), Err(DocumentFailure::TypeMismatch));
-        assert_eq!(detect("a.xlsx", None, &sheet), Err(DocumentFailure::UnsupportedType));
+        assert_eq!(detect("a.xlsx", None, &sheet), Ok(Format::Xlsx));
         assert_eq!(detect("a.zip", None, &plain), Err(DocumentFailure::UnsupportedType));
     }
 
@@ -246,7 +308,7 @@ mod tests {
         assert_eq!(detect("page", None, b"\n<!DOCTYPE html><p>hi"), Ok(Format::Html));
         assert_eq!(detect("main.rs", Some("text/x-rust"), b"fn main() {}"), Ok(Format::Text));
         assert_eq!(detect("a.pdf", None, b"just text"), Err(DocumentFailure::TypeMismatch));
-        assert_eq!(detect("a.xlsx", None, b"just text"), Err(DocumentFailure::UnsupportedType));
+        assert_eq!(detect("a.xlsx", None, b"just text"), Err(DocumentFailure::TypeMismatch));
         assert_eq!(detect("a.txt", None, b"the header %PDF-1.7 starts a PDF"), Ok(Format::Text));
     }
 
@@ -269,7 +331,32 @@ mod tests {
         let mut ole = OLE.to_vec();
         ole.extend_from_slice(&[0; 600]);
         assert_eq!(detect("a.docx", None, &ole), Ok(Format::Docx));
-        assert_eq!(detect("a.doc", None, &ole), Err(DocumentFailure::UnsupportedType));
+        assert_eq!(detect("a.doc", None, &ole), Ok(Format::Doc));
+        assert_eq!(detect("a.msg", None, &ole), Err(DocumentFailure::UnsupportedType));
+        ole.extend("WordDocument".encode_utf16().flat_map(u16::to_le_bytes));
+        assert_eq!(detect("a", None, &ole), Ok(Format::Doc));
         assert_eq!(detect("a.txt", None, &ole), Err(DocumentFailure::TypeMismatch));
+    }
+    #[test]
+    fn packages_that_name_their_type_and_other_signatures_are_believed() {
+        let declared = |kind: &str| {
+            let mut bytes = zip(&["mimetype"]);
+            bytes.extend_from_slice(kind.as_bytes());
+            bytes.extend_from_slice(b"PK\x03\x04");
+            bytes
+        };
+        let epub = declared("application/epub+zip");
+        let odt = declared("application/vnd.oasis.opendocument.text");
+        let ods = declared("application/vnd.oasis.opendocument.spreadsheet");
+        assert_eq!(detect("a.epub", None, &epub), Ok(Format::Epub));
+        assert_eq!(detect("a", None, &odt), Ok(Format::Odt));
+        assert_eq!(detect("a.odt", None, &epub), Err(DocumentFailure::TypeMismatch));
+        assert_eq!(detect("a.ods", None, &ods), Err(DocumentFailure::UnsupportedType));
+        assert_eq!(detect("a.rtf", None, br"{\rtf1 x}"), Ok(Format::Rtf));
+        assert_eq!(detect("a", None, br"{\rtf1 x}"), Ok(Format::Rtf));
+        assert_eq!(detect("a.doc", None, br"{\rtf1 x}"), Err(DocumentFailure::TypeMismatch));
+        assert_eq!(detect("a.rtf", None, b"just text"), Err(DocumentFailure::TypeMismatch));
+        assert_eq!(detect("a.eml", None, b"Subject: x\n\ntext"), Ok(Format::Mail));
+        assert_eq!(detect("a.eml", None, b"no header here"), Err(DocumentFailure::TypeMismatch));
     }
 }

@@ -64,7 +64,8 @@ impl<'a> Emitter<'a> {
         if self.text > MAX_TEXT_BYTES || self.structure > MAX_STRUCTURE_BYTES + (MAX_TEXT_BYTES - self.text) {
             return Err(DocumentFailure::TextTooLarge.into());
         }
-        if page.sections.iter().any(|s| !s.blocks.is_empty()) {
+        // A page without text still says what was drawn on it.
+        if page.tally.is_some() || page.sections.iter().any(|s| !s.blocks.is_empty()) {
             (self.sink)(page)?;
         }
         Ok(())
@@ -130,7 +131,7 @@ impl<'e, 'a> Outline<'e, 'a> {
     fn flush(&mut self) -> Result<(), ExtractError> {
         self.pending = 0;
         let sections = std::mem::take(&mut self.sections);
-        self.emitter.page(Page { number: None, sections })
+        self.emitter.page(Page { number: None, sections, tally: None })
     }
 
     /// Hands on what is left.

@@ -10,22 +10,57 @@ pub enum Format {
     Pdf,
     /// Office Open XML text document.
     Docx,
+    /// Office Open XML presentation.
+    Pptx,
+    /// Office Open XML workbook.
+    Xlsx,
+    /// Word 97 to 2003.
+    Doc,
+    /// PowerPoint 97 to 2003.
+    Ppt,
+    /// Excel 97 to 2003.
+    Xls,
+    /// `OpenDocument` text.
+    Odt,
+    /// EPUB 2 or 3.
+    Epub,
+    /// Rich Text Format.
+    Rtf,
     /// HTML or XHTML.
     Html,
     /// Markdown (CommonMark with tables).
     Markdown,
     /// Plain text.
     Text,
-    /// Values separated by commas or tabs, read as plain text.
+    /// Values separated by commas, tabs, semicolons or bars, read as records.
     Csv,
-    /// JSON or JSON lines, read as plain text.
+    /// JSON or JSON lines, read as records.
     Json,
+    /// An electronic mail (RFC 5322) with its MIME parts.
+    #[serde(rename = "eml")]
+    Mail,
 }
 
 impl Format {
     /// All of them.
-    pub const ALL: &'static [Self] =
-        &[Self::Pdf, Self::Docx, Self::Html, Self::Markdown, Self::Text, Self::Csv, Self::Json];
+    pub const ALL: &'static [Self] = &[
+        Self::Pdf,
+        Self::Docx,
+        Self::Pptx,
+        Self::Xlsx,
+        Self::Doc,
+        Self::Ppt,
+        Self::Xls,
+        Self::Odt,
+        Self::Epub,
+        Self::Rtf,
+        Self::Html,
+        Self::Markdown,
+        Self::Text,
+        Self::Csv,
+        Self::Json,
+        Self::Mail,
+    ];
 
     /// The name in the database, on the APIs and in the parser's protocol.
     #[must_use]
@@ -33,11 +68,20 @@ impl Format {
         match self {
             Self::Pdf => "pdf",
             Self::Docx => "docx",
+            Self::Pptx => "pptx",
+            Self::Xlsx => "xlsx",
+            Self::Doc => "doc",
+            Self::Ppt => "ppt",
+            Self::Xls => "xls",
+            Self::Odt => "odt",
+            Self::Epub => "epub",
+            Self::Rtf => "rtf",
             Self::Html => "html",
             Self::Markdown => "markdown",
             Self::Text => "text",
             Self::Csv => "csv",
             Self::Json => "json",
+            Self::Mail => "eml",
         }
     }
 
@@ -47,18 +91,27 @@ impl Format {
         match self {
             Self::Pdf => "application/pdf",
             Self::Docx => "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+            Self::Pptx => "application/vnd.openxmlformats-officedocument.presentationml.presentation",
+            Self::Xlsx => "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+            Self::Doc => "application/msword",
+            Self::Ppt => "application/vnd.ms-powerpoint",
+            Self::Xls => "application/vnd.ms-excel",
+            Self::Odt => "application/vnd.oasis.opendocument.text",
+            Self::Epub => "application/epub+zip",
+            Self::Rtf => "application/rtf",
             Self::Html => "text/html",
             Self::Markdown => "text/markdown",
             Self::Text => "text/plain",
             Self::Csv => "text/csv",
             Self::Json => "application/json",
+            Self::Mail => "message/rfc822",
         }
     }
 
     /// Whether the bytes are characters in some encoding rather than a binary container.
     #[must_use]
     pub fn is_text(self) -> bool {
-        !matches!(self, Self::Pdf | Self::Docx)
+        matches!(self, Self::Html | Self::Markdown | Self::Text | Self::Csv | Self::Json | Self::Mail)
     }
 
     /// The format an extension names: without the dot, in any case.
@@ -67,6 +120,15 @@ impl Format {
         Some(match extension.to_ascii_lowercase().as_str() {
             "pdf" => Self::Pdf,
             "docx" | "docm" => Self::Docx,
+            "pptx" | "pptm" | "ppsx" => Self::Pptx,
+            "xlsx" | "xlsm" => Self::Xlsx,
+            "doc" | "dot" => Self::Doc,
+            "ppt" | "pps" => Self::Ppt,
+            "xls" => Self::Xls,
+            "odt" => Self::Odt,
+            "epub" => Self::Epub,
+            "rtf" => Self::Rtf,
+            "eml" => Self::Mail,
             "html" | "htm" | "xhtml" => Self::Html,
             "md" | "markdown" | "mkd" | "mdown" => Self::Markdown,
             "txt" | "text" | "log" | "rst" | "adoc" => Self::Text,
@@ -84,6 +146,18 @@ impl Format {
             "application/pdf" | "application/x-pdf" => Self::Pdf,
             "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
             | "application/vnd.ms-word.document.macroenabled.12" => Self::Docx,
+            "application/vnd.openxmlformats-officedocument.presentationml.presentation"
+            | "application/vnd.ms-powerpoint.presentation.macroenabled.12"
+            | "application/vnd.openxmlformats-officedocument.presentationml.slideshow" => Self::Pptx,
+            "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+            | "application/vnd.ms-excel.sheet.macroenabled.12" => Self::Xlsx,
+            "application/msword" => Self::Doc,
+            "application/vnd.ms-powerpoint" => Self::Ppt,
+            "application/vnd.ms-excel" => Self::Xls,
+            "application/vnd.oasis.opendocument.text" => Self::Odt,
+            "application/epub+zip" => Self::Epub,
+            "application/rtf" | "text/rtf" | "application/x-rtf" => Self::Rtf,
+            "message/rfc822" => Self::Mail,
             "text/html" | "application/xhtml+xml" => Self::Html,
             "text/markdown" | "text/x-markdown" => Self::Markdown,
             "text/plain" => Self::Text,

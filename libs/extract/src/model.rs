@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::sanity::Tally;
+
 /// What a block of text is in its document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -45,6 +47,9 @@ pub struct Page {
     pub number: Option<u32>,
     /// The sections, in reading order.
     pub sections: Vec<Section>,
+    /// What was drawn on it, in formats where that can be told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tally: Option<Tally>,
 }
 
 impl Page {
@@ -56,7 +61,7 @@ impl Page {
 }
 
 /// What is known about a document besides its text.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// The title the document gives itself.
     pub title: Option<String>,
@@ -66,12 +71,15 @@ pub struct Summary {
     pub page_count: u32,
     /// Pages that could not be read though others could.
     pub failed_pages: u32,
-    /// The engine that read it.
+    /// The engine that read it; two if each read pages.
     pub engine: String,
+    /// How far the text can be believed, from 0 to 1, in formats where that can be told.
+    #[serde(default)]
+    pub sanity: Option<f64>,
 }
 
 /// A document's text, put together from the pages that arrived.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Extracted {
     /// The pages, in order.
     pub pages: Vec<Page>,
@@ -112,7 +120,8 @@ mod tests {
 
     fn page(number: Option<u32>, path: &[&str], kind: BlockKind, text: &str) -> Page {
         let heading_path = path.iter().map(ToString::to_string).collect();
-        Page { number, sections: vec![Section { heading_path, blocks: vec![Block { kind, text: text.into() }] }] }
+        let blocks = vec![Block { kind, text: text.into() }];
+        Page { number, sections: vec![Section { heading_path, blocks }], tally: None }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::str::FromStr;
 use domain::DocumentFailure;
 use serde::{Deserialize, Serialize};
 
-use crate::{Format, Page, Summary};
+use crate::{Engine, Format, Page, Summary};
 
 /// The first argument, which makes a service binary become a parser.
 pub const COMMAND: &str = "extract";
@@ -125,13 +125,16 @@ pub struct Header {
     pub length: u64,
     /// What to do without a filter.
     pub sandbox: SandboxPolicy,
+    /// Which engine is to read a PDF.
+    #[serde(default)]
+    pub engine: Engine,
 }
 
 impl Header {
     /// The line, with its end.
     #[must_use]
     pub fn to_line(&self) -> Vec<u8> {
-        // Three plain fields always serialise.
+        // A few plain fields always serialise.
         let mut line = serde_json::to_vec(self).unwrap_or_default();
         line.push(b'\n');
         line
@@ -148,7 +151,7 @@ pub struct SandboxState {
 }
 
 /// A message from the child.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Frame {
     /// The child runs and is tied down as told.
@@ -160,7 +163,7 @@ pub enum Frame {
 }
 
 /// How the document was found.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// Read to its end.
@@ -303,7 +306,7 @@ mod tests {
     fn frames_survive_any_cutting_of_the_pipe() {
         let frames = [
             Frame::Started(SandboxState { filter: true, landlock: false }),
-            Frame::Page(Page { number: Some(3), sections: Vec::new() }),
+            Frame::Page(Page { number: Some(3), sections: Vec::new(), tally: None }),
             Frame::Verdict(Verdict::Refused(DocumentFailure::PdfEncrypted)),
         ];
         let bytes: Vec<u8> = frames.iter().flat_map(|f| f.encode().unwrap()).collect();

@@ -114,7 +114,8 @@ mod tests {
         let mut all = Extracted::default();
         for (number, blocks) in (1u32..).zip(pages) {
             let blocks = blocks.iter().map(|b| Block { kind: BlockKind::Paragraph, text: (*b).to_owned() }).collect();
-            all.push(Page { number: Some(number), sections: vec![Section { heading_path: Vec::new(), blocks }] });
+            let sections = vec![Section { heading_path: Vec::new(), blocks }];
+            all.push(Page { number: Some(number), sections, tally: None });
         }
         all
     }

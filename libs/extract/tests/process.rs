@@ -10,11 +10,11 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use domain::DocumentFailure as F;
-use ragmux_extract::Format;
 use ragmux_extract::protocol::{
     Arguments, ChildLimits, EXIT_INPUT, EXIT_ORPHANED, EXIT_USAGE, Frame, Header, SandboxPolicy,
 };
-use support::{CHILD, kill, parse, parse_with, start};
+use ragmux_extract::{Engine, Format};
+use support::{CHILD, kill, parse, parse_by, parse_with, start};
 
 /// A PDF of the given objects, numbered from 1; the first is the catalog.
 fn pdf(objects: &[Vec<u8>]) -> Vec<u8> {
@@ -160,6 +160,16 @@ fn arrays_nested_a_hundred_thousand_deep_end_with_a_code() {
 }
 
 #[test]
+fn the_second_engine_reads_what_the_first_dies_of() {
+    let form = stream("/Type/XObject/Subtype/Form/BBox[0 0 1 1]/Resources<</XObject<</N 4 0 R>>>>", b"/N Do");
+    let bytes = pages(&[HELLO, "/N Do", HELLO], "/XObject<</N 4 0 R>>", &[form]);
+    let outcome = parse_by(Engine::Second, &bytes, small(20));
+    assert_eq!(outcome.result, Ok(()));
+    assert_eq!(outcome.text(), "hello first page hello first page");
+    assert_eq!(outcome.extracted.summary.engine, "pdf_oxide");
+}
+
+#[test]
 fn two_thousand_pages_are_read_and_one_more_is_refused() {
     let all = vec![HELLO; 2_000];
     let outcome = parse(Format::Pdf, &pages(&all, "", &[]));
@@ -174,7 +184,8 @@ fn one_bad_page_costs_only_itself() {
     let outcome = parse(Format::Pdf, &pages(&[HELLO, "BT /Nowhere 12 Tf (x) Tj ET", HELLO], "", &[]));
     assert_eq!(outcome.result, Ok(()));
     assert_eq!(outcome.extracted.summary.failed_pages, 1);
-    let numbers: Vec<Option<u32>> = outcome.extracted.pages.iter().map(|p| p.number).collect();
+    let numbers: Vec<Option<u32>> =
+        outcome.extracted.pages.iter().filter(|p| p.text_bytes() > 0).map(|p| p.number).collect();
     assert_eq!(numbers, [Some(1), Some(3)]);
 }
 
@@ -211,7 +222,7 @@ fn a_child_dies_with_its_parent() {
         pid.push(byte[0] as char);
     }
     // Its first frame says that it has tied itself to the shell.
-    let header = Header { format: Format::Text, length: 10, sandbox: SandboxPolicy::BestEffort };
+    let header = Header { format: Format::Text, length: 10, sandbox: SandboxPolicy::BestEffort, engine: Engine::First };
     parent.stdin.as_mut().unwrap().write_all(&header.to_line()).unwrap();
     let mut frame = [0; 4];
     parent.stdout.as_mut().unwrap().read_exact(&mut frame).unwrap();
@@ -235,7 +246,7 @@ fn is_running(process: &str) -> bool {
 #[test]
 fn input_that_ends_early_and_headers_without_sense_have_their_exit_codes() {
     let arguments = Arguments { parent: std::process::id(), limits: ChildLimits::default() };
-    let header = Header { format: Format::Text, length: 10, sandbox: SandboxPolicy::BestEffort };
+    let header = Header { format: Format::Text, length: 10, sandbox: SandboxPolicy::BestEffort, engine: Engine::First };
     for (input, code) in [([header.to_line(), b"short".to_vec()].concat(), EXIT_INPUT), (b"{}\n".to_vec(), EXIT_USAGE)]
     {
         let mut child = start(&arguments);

@@ -250,6 +250,7 @@ impl Workshop {
             title: summary.title.clone(),
             extraction: serde_json::json!({
                 "engine": summary.engine,
+                "sanity": summary.sanity,
                 "charset": summary.charset,
                 "failed_pages": summary.failed_pages,
                 "partial_pages": extracted.partial_pages,

@@ -90,7 +90,7 @@ fn run(limits: ChildLimits) -> u8 {
 
 fn parse(header: &Header, bytes: &[u8], out: &mut File) -> std::io::Result<Verdict> {
     let mut sink = |page| send(out, &Frame::Page(page));
-    match catch_unwind(AssertUnwindSafe(|| extract(header.format, bytes, &mut sink))) {
+    match catch_unwind(AssertUnwindSafe(|| extract(header.format, header.engine, bytes, &mut sink))) {
         Ok(Ok(summary)) => Ok(Verdict::Read(summary)),
         Ok(Err(ExtractError::Document(failure))) => Ok(Verdict::Refused(failure)),
         Ok(Err(ExtractError::Output(error))) => Err(error),

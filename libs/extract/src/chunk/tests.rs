@@ -20,7 +20,7 @@ fn document(pages: Vec<Vec<Vec<String>>>) -> Extracted {
                 blocks: blocks.iter().map(|b| paragraph(b)).collect(),
             })
             .collect();
-        all.pages.push(Page { number: u32::try_from(number + 1).ok(), sections });
+        all.pages.push(Page { number: u32::try_from(number + 1).ok(), sections, tally: None });
     }
     all
 }

@@ -138,7 +138,7 @@ mod tests {
 
     fn read(source: &str) -> Extracted {
         let mut all = Extracted::default();
-        let summary = crate::extract(Format::Markdown, source.as_bytes(), &mut |page| {
+        let summary = crate::extract(Format::Markdown, crate::Engine::First, source.as_bytes(), &mut |page| {
             all.push(page);
             Ok(())
         })

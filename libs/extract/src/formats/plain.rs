@@ -5,11 +5,17 @@ use crate::{BlockKind, ExtractError, Summary, decode, emit::Emitter, emit::Outli
 pub(super) fn extract(bytes: &[u8], emitter: &mut Emitter<'_>) -> Result<Summary, ExtractError> {
     let decoded = decode::decode(bytes, None)?;
     let mut outline = Outline::new(emitter);
-    for paragraph in paragraphs(&decoded.text) {
-        outline.block(BlockKind::Paragraph, paragraph)?;
-    }
+    paragraphs_of(&decoded.text, &mut outline)?;
     outline.finish()?;
     Ok(Summary { charset: Some(decoded.charset.to_owned()), engine: "text".to_owned(), ..Summary::default() })
+}
+
+/// Writes a text paragraph by paragraph.
+pub(super) fn paragraphs_of(text: &str, outline: &mut Outline<'_, '_>) -> Result<(), ExtractError> {
+    for paragraph in paragraphs(text) {
+        outline.block(BlockKind::Paragraph, paragraph)?;
+    }
+    Ok(())
 }
 
 /// Runs of lines without a blank one between them.

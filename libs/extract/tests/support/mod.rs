@@ -3,7 +3,6 @@
 
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -11,7 +10,7 @@ use std::time::Duration;
 use ragmux_extract::protocol::{
     Arguments, ChildEnd, ChildLimits, Frame, FrameDecoder, Header, SandboxPolicy, SandboxState, Verdict, failure_of,
 };
-use ragmux_extract::{Extracted, Format};
+use ragmux_extract::{Engine, Extracted, Format};
 
 use domain::DocumentFailure;
 
@@ -50,11 +49,20 @@ pub(crate) fn parse(format: Format, bytes: &[u8]) -> Outcome {
     parse_with(format, bytes, ChildLimits::default(), |_, _| ())
 }
 
+/// A PDF, by the engine of choice.
+pub(crate) fn parse_by(engine: Engine, bytes: &[u8], limits: ChildLimits) -> Outcome {
+    run(Format::Pdf, engine, bytes, limits, |_, _| ())
+}
+
 /// `on_frame` may kill the process, by its id.
 pub(crate) fn parse_with(format: Format, bytes: &[u8], limits: ChildLimits, on_frame: impl Fn(u32, &Frame)) -> Outcome {
+    run(format, Engine::First, bytes, limits, on_frame)
+}
+
+fn run(format: Format, engine: Engine, bytes: &[u8], limits: ChildLimits, on_frame: impl Fn(u32, &Frame)) -> Outcome {
     let mut child = start(&Arguments { parent: std::process::id(), limits });
     let mut stdin = child.stdin.take().unwrap();
-    let header = Header { format, length: bytes.len() as u64, sandbox: SandboxPolicy::BestEffort };
+    let header = Header { format, length: bytes.len() as u64, sandbox: SandboxPolicy::BestEffort, engine };
     let input = [header.to_line(), bytes.to_vec()].concat();
     // A child that dies early closes its pipe: that is no fault of the writer.
     let writer = std::thread::spawn(move || drop(stdin.write_all(&input)));
@@ -118,15 +126,4 @@ pub(crate) fn parse_with(format: Format, bytes: &[u8], limits: ChildLimits, on_f
 pub(crate) fn kill(pid: u32) {
     let status = Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap();
     assert!(status.success());
-}
-
-/// The folder of difficult documents, if this machine has it.
-pub(crate) fn corpus() -> Option<PathBuf> {
-    let root = std::env::var_os("RAGMUX_CORPUS_DIR")
-        .map_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data")), PathBuf::from);
-    if root.join("pdf").is_dir() {
-        return Some(root);
-    }
-    eprintln!("NOT RUN: no difficult documents in RAGMUX_CORPUS_DIR or ../shared/data");
-    None
 }

@@ -1,7 +1,8 @@
 //! One document, one process: starts the parser, feeds it, takes its pages and judges its end.
 //!
 //! The process is the worker's own binary again, started with [`extract::protocol::COMMAND`]. It gets no environment
-//! and no file, only the document on its standard input. However it ends, the pages it sent before are kept.
+//! and no file, only the document on its standard input. However it ends, the pages it sent before are kept. A PDF that
+//! one engine did not read well is read by another, in a fresh process.
 
 mod process;
 
@@ -11,10 +12,10 @@ use std::time::Duration;
 
 use domain::DocumentFailure;
 use extract::protocol::{ChildEnd, ChildLimits, SandboxPolicy, SandboxState, WALL_SECONDS, failure_of};
-use extract::{Extracted, Format};
+use extract::{Engine, Extracted, Format, Reading, conclude, is_doubtful, settle};
 use tokio_util::sync::CancellationToken;
 
-use process::{Answer, End};
+use process::{Answer, Ended};
 
 /// How parsers are started.
 #[derive(Clone, Debug)]
@@ -97,7 +98,26 @@ impl Parser {
     /// # Errors
     /// See [`ParseError`].
     pub async fn parse(&self, format: Format, bytes: &[u8], cancel: &CancellationToken) -> Result<Parsed, ParseError> {
-        let answer = process::run(&self.settings, format, bytes, cancel).await.map_err(ParseError::Start)?;
+        let mut reading = self.read(format, Engine::First, bytes, cancel).await?;
+        if format == Format::Pdf && is_doubtful(&reading) {
+            reading = settle(reading, self.read(format, Engine::Second, bytes, cancel).await?);
+        }
+        let (extracted, ended_by) = conclude(reading).map_err(|end| match end {
+            extract::End::Refused(failure) | extract::End::Died(failure) => ParseError::Document(failure),
+            extract::End::Read(_) => ParseError::Document(DocumentFailure::NoText),
+        })?;
+        Ok(Parsed { extracted, ended_by })
+    }
+
+    /// One process, from its start to its end.
+    async fn read(
+        &self,
+        format: Format,
+        engine: Engine,
+        bytes: &[u8],
+        cancel: &CancellationToken,
+    ) -> Result<Reading, ParseError> {
+        let answer = process::run(&self.settings, format, engine, bytes, cancel).await.map_err(ParseError::Start)?;
         if let Some(state) = answer.sandbox {
             self.warn_once(state);
         }
@@ -114,30 +134,20 @@ impl Parser {
     }
 }
 
-fn judge(answer: Answer) -> Result<Parsed, ParseError> {
-    let mut extracted = answer.extracted;
-    extracted.drop_running_lines();
-    let failure = match answer.end {
-        End::Cancelled => return Err(ParseError::Cancelled),
-        End::Read(summary) => {
-            extracted.partial_pages = summary.failed_pages > 0;
-            extracted.summary = summary;
-            return Ok(Parsed { extracted, ended_by: None });
-        }
+fn judge(answer: Answer) -> Result<Reading, ParseError> {
+    let end = match answer.end {
+        Ended::Cancelled => return Err(ParseError::Cancelled),
+        Ended::Read(summary) => extract::End::Read(summary),
         // A parser that caught a panic says so itself; its pages are as good as those of one that died.
-        End::Refused(DocumentFailure::ParserCrashed) => DocumentFailure::ParserCrashed,
-        End::Refused(failure) => return Err(ParseError::Document(failure)),
-        End::Died(ChildEnd::Code(code)) if code == i32::from(extract::protocol::EXIT_SANDBOX) => {
+        Ended::Refused(DocumentFailure::ParserCrashed) => extract::End::Died(DocumentFailure::ParserCrashed),
+        Ended::Refused(failure) => extract::End::Refused(failure),
+        Ended::Died(ChildEnd::Code(code)) if code == i32::from(extract::protocol::EXIT_SANDBOX) => {
             return Err(ParseError::Sandbox);
         }
-        End::Died(end) => match (failure_of(end, &answer.stderr), end) {
+        Ended::Died(end) => match (failure_of(end, &answer.stderr), end) {
             (DocumentFailure::Internal, ChildEnd::Code(code)) => return Err(ParseError::Protocol { code }),
-            (failure, _) => failure,
+            (failure, _) => extract::End::Died(failure),
         },
     };
-    if extracted.is_empty() {
-        return Err(ParseError::Document(failure));
-    }
-    extracted.partial_pages = true;
-    Ok(Parsed { extracted, ended_by: Some(failure) })
+    Ok(Reading { pages: answer.extracted.pages, end })
 }

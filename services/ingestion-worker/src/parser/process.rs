@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use domain::DocumentFailure;
 use extract::protocol::{Arguments, ChildEnd, Frame, FrameDecoder, Header, MAX_STDERR_BYTES, SandboxState, Verdict};
-use extract::{Extracted, Format, Summary};
+use extract::{Engine, Extracted, Format, Summary};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
@@ -23,12 +23,12 @@ const REAP_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) struct Answer {
     pub(super) extracted: Extracted,
     pub(super) sandbox: Option<SandboxState>,
-    pub(super) end: End,
+    pub(super) end: Ended,
     /// The last it wrote to standard error. It may quote the document and is never logged.
     pub(super) stderr: Vec<u8>,
 }
 
-pub(super) enum End {
+pub(super) enum Ended {
     Read(Summary),
     Refused(DocumentFailure),
     Died(ChildEnd),
@@ -39,6 +39,7 @@ pub(super) enum End {
 pub(super) async fn run(
     settings: &ParserSettings,
     format: Format,
+    engine: Engine,
     bytes: &[u8],
     cancel: &CancellationToken,
 ) -> io::Result<Answer> {
@@ -47,7 +48,7 @@ pub(super) async fn run(
     else {
         return Err(io::Error::other("the process has no pipes"));
     };
-    let header = Header { format, length: bytes.len() as u64, sandbox: settings.sandbox };
+    let header = Header { format, length: bytes.len() as u64, sandbox: settings.sandbox, engine };
     let mut seen = Seen::default();
     let mut errors = Vec::new();
     let talk = async {
@@ -62,9 +63,9 @@ pub(super) async fn run(
     };
     let end = match ended {
         Some(Ok(Ok(status))) => seen.end(Some(status)),
-        None => End::Cancelled,
+        None => Ended::Cancelled,
         Some(Err(_)) => seen.end_or(ChildEnd::Deadline),
-        Some(Ok(Err(TakeError::Protocol))) => End::Died(ChildEnd::Output),
+        Some(Ok(Err(TakeError::Protocol))) => Ended::Died(ChildEnd::Output),
         Some(Ok(Err(TakeError::Pipe(error)))) => {
             kill(&mut child).await;
             return Err(error);
@@ -129,7 +130,7 @@ impl Seen {
         }
     }
 
-    fn end(&mut self, status: Option<ExitStatus>) -> End {
+    fn end(&mut self, status: Option<ExitStatus>) -> Ended {
         let died = match status.map(|s| (s.signal(), s.code())) {
             Some((Some(signal), _)) => ChildEnd::Signal(signal),
             Some((None, Some(code))) => ChildEnd::Code(code),
@@ -139,11 +140,11 @@ impl Seen {
     }
 
     /// A verdict counts however the process ended after it.
-    fn end_or(&mut self, died: ChildEnd) -> End {
+    fn end_or(&mut self, died: ChildEnd) -> Ended {
         match self.verdict.take() {
-            Some(Verdict::Read(summary)) => End::Read(summary),
-            Some(Verdict::Refused(failure)) => End::Refused(failure),
-            None => End::Died(died),
+            Some(Verdict::Read(summary)) => Ended::Read(summary),
+            Some(Verdict::Refused(failure)) => Ended::Refused(failure),
+            None => Ended::Died(died),
         }
     }
 }

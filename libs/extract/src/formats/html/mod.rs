@@ -11,12 +11,17 @@ use crate::{
 
 pub(super) fn extract(bytes: &[u8], emitter: &mut Emitter<'_>) -> Result<Summary, ExtractError> {
     let decoded = decode::decode(bytes, declared_charset(bytes).as_deref())?;
-    let html = Html::parse_document(&decoded.text);
-    let title = title(&html);
     let mut outline = Outline::new(emitter);
-    walk::content(&html, &mut outline)?;
+    let title = content(&decoded.text, &mut outline)?;
     outline.finish()?;
     Ok(Summary { title, charset: Some(decoded.charset.to_owned()), engine: "html".to_owned(), ..Summary::default() })
+}
+
+/// Writes what is to be read of a page; returns its title.
+pub(super) fn content(source: &str, outline: &mut Outline<'_, '_>) -> Result<Option<String>, ExtractError> {
+    let html = Html::parse_document(source);
+    walk::content(&html, outline)?;
+    Ok(title(&html))
 }
 
 /// The label of a `meta` element in the first kilobyte (HTML Standard, 13.2.3.2 "prescan a byte stream", simplified:
@@ -46,7 +51,7 @@ mod tests {
 
     fn read(source: &str) -> Extracted {
         let mut all = Extracted::default();
-        let summary = crate::extract(Format::Html, source.as_bytes(), &mut |page| {
+        let summary = crate::extract(Format::Html, crate::Engine::First, source.as_bytes(), &mut |page| {
             all.push(page);
             Ok(())
         })

@@ -3,7 +3,7 @@
 use pdf_extract::{MediaBox, OutputDev, OutputError, Transform};
 
 use super::direction::{Piece, logical};
-use crate::emit::MAX_PAGE_TEXT_BYTES;
+use crate::{emit::MAX_PAGE_TEXT_BYTES, sanity::Tally};
 
 /// A gap of this share of the font size is a space. Kerning stays below, the narrowest justified spaces above.
 const SPACE_GAP: f64 = 0.15;
@@ -17,7 +17,8 @@ const BACK_STEP: f64 = 1.0;
 const LEFTWARD_GAP: f64 = 1.5;
 /// Text whose direction differs by more than this cosine (25 degrees) is another line.
 const SAME_DIRECTION: f64 = 0.9;
-/// The same glyph again within this share of the font size makes bold print, not a double letter.
+/// The same glyph again within this share of the font size makes bold print, not a double letter, unless it is of the
+/// same string.
 const OVERPRINT: f64 = 0.1;
 
 #[derive(Clone, Copy)]
@@ -50,6 +51,8 @@ struct Glyph {
     direction: Point,
     size: f64,
     text: String,
+    /// Which of the page's strings it belongs to.
+    string: u32,
 }
 
 /// Collects the text of one page.
@@ -61,6 +64,7 @@ pub(super) struct PageText {
     last: Option<Glyph>,
     /// Bytes of text drawn so far.
     bytes: usize,
+    tally: Tally,
     full: bool,
 }
 
@@ -70,10 +74,10 @@ impl PageText {
         self.full
     }
 
-    /// The lines of the page; a blank line between paragraphs.
-    pub(super) fn finish(mut self) -> String {
+    /// The lines of the page, a blank line between paragraphs, and what was drawn.
+    pub(super) fn finish(mut self) -> (String, Tally) {
         self.end_of_line("");
-        self.out
+        (self.out, self.tally)
     }
 
     fn end_of_line(&mut self, end: &str) {
@@ -93,7 +97,11 @@ impl PageText {
             let across = last.direction.cross(moved).abs();
             let size = glyph.size.max(last.size);
             let back = glyph.origin.minus(last.origin).length();
-            if back < OVERPRINT * size && glyph.text == last.text && !glyph.text.trim().is_empty() {
+            if back < OVERPRINT * size
+                && glyph.string != last.string
+                && glyph.text == last.text
+                && !glyph.text.trim().is_empty()
+            {
                 return;
             }
             // Scripts from right to left may be drawn in the order they are read: each glyph ends where the last began.
@@ -143,6 +151,7 @@ impl OutputDev for PageText {
             self.full = true;
             return Err(OutputError::FormatError(std::fmt::Error));
         }
+        self.tally.count(text);
         let across = Point { x: trm.m11, y: trm.m12 };
         let up = Point { x: trm.m21, y: trm.m22 };
         let origin = Point { x: trm.m31, y: trm.m32 };
@@ -161,11 +170,13 @@ impl OutputDev for PageText {
             direction: Point { x: sign * across.x / norm, y: sign * across.y / norm },
             size,
             text: text.to_owned(),
+            string: self.tally.shown,
         });
         Ok(())
     }
 
     fn begin_word(&mut self) -> Result<(), OutputError> {
+        self.tally.shown = self.tally.shown.saturating_add(1);
         Ok(())
     }
 
@@ -196,19 +207,19 @@ mod tests {
         put(&mut page, 18.0, 700.0, "two");
         put(&mut page, 0.0, 688.0, "three");
         put(&mut page, 0.0, 650.0, "four");
-        assert_eq!(page.finish(), "one two\nthree\n\nfour");
+        assert_eq!(page.finish().0, "one two\nthree\n\nfour");
     }
 
     #[test]
     fn text_from_right_to_left_is_read_that_way_however_it_was_drawn() {
         let mut visual = PageText::default();
         put(&mut visual, 0.0, 700.0, "חול 12 םולש");
-        assert_eq!(visual.finish(), "שלום 12 לוח");
+        assert_eq!(visual.finish().0, "שלום 12 לוח");
         let mut logical = PageText::default();
         for (i, c) in "שלום".chars().enumerate() {
             put(&mut logical, 100.0 - 5.0 * i as f64, 700.0, &c.to_string());
         }
-        assert_eq!(logical.finish(), "שלום");
+        assert_eq!(logical.finish().0, "שלום");
     }
 
     #[test]
@@ -216,10 +227,11 @@ mod tests {
         let mut page = PageText::default();
         for (i, c) in "bold".chars().enumerate() {
             for shift in [0.0, 0.3] {
+                page.begin_word().unwrap();
                 put(&mut page, 5.0 * i as f64 + shift, 700.0, &c.to_string());
             }
         }
-        assert_eq!(page.finish(), "bold");
+        assert_eq!(page.finish().0, "bold");
     }
 
     #[test]

@@ -1,81 +1,76 @@
-//! PDF, page by page, by way of pdf-extract.
+//! PDF, page by page, with one of two engines.
 //!
-//! The engine panics on many files that other readers open. Each page is read behind a guard, so that one page that
-//! cannot be read costs only itself; what cannot be caught (a stack that overflows, memory that runs out, a loop) ends
-//! the process, and the pages handed on before stay good.
+//! Each page is read behind a guard, so that one page that cannot be read costs only itself; what cannot be caught (a
+//! stack that overflows, memory that runs out, a loop) ends the process, and the pages handed on before stay good.
+//! With each page goes a tally of what was drawn on it, from which [`crate::reading`] tells text from rubbish.
 
 mod device;
 mod direction;
+mod first;
+mod names;
+mod operators;
+mod second;
 mod text;
-
-use std::panic::{AssertUnwindSafe, catch_unwind};
+mod widths;
 
 use domain::DocumentFailure;
-use pdf_extract::{Dictionary, Document, Error, Object, decode_text_string, output_doc_page};
+use pdf_extract::{Object, StringFormat, decode_text_string};
 
 use crate::{
-    ExtractError, Page, Section, Summary,
+    Block, ExtractError, Page, Section, Summary,
     emit::{Emitter, MAX_PAGES, clean},
+    reading::Engine,
+    sanity::Tally,
 };
-use device::PageText;
 
-pub(super) fn extract(bytes: &[u8], emitter: &mut Emitter<'_>) -> Result<Summary, ExtractError> {
-    let document = load(bytes)?;
-    // An engine given a file it cannot decrypt may answer with empty pages instead of an error.
-    if document.is_encrypted() {
-        return Err(DocumentFailure::PdfEncrypted.into());
-    }
-    let pages: Vec<_> = document.page_iter().take(MAX_PAGES + 1).collect();
-    if pages.is_empty() {
-        return Err(DocumentFailure::PdfCorrupt.into());
-    }
-    if pages.len() > MAX_PAGES {
-        return Err(DocumentFailure::TooManyPages.into());
-    }
-    let mut failed_pages = 0;
-    for number in 1..=u32::try_from(pages.len()).unwrap_or(u32::MAX) {
-        let mut device = PageText::default();
-        let read = catch_unwind(AssertUnwindSafe(|| output_doc_page(&document, &mut device, number)));
-        if device.is_full() {
-            return Err(DocumentFailure::PageTextTooLarge.into());
-        }
-        failed_pages += u32::from(!matches!(read, Ok(Ok(()))));
-        let blocks = text::blocks(&device.finish());
-        if !blocks.is_empty() {
-            emitter
-                .page(Page { number: Some(number), sections: vec![Section { heading_path: Vec::new(), blocks }] })?;
-        }
-    }
-    if !emitter.has_text() {
-        let failure = if failed_pages == 0 { DocumentFailure::PdfNoText } else { DocumentFailure::PdfUnreadable };
-        return Err(failure.into());
-    }
-    Ok(Summary {
-        title: title(&document),
-        charset: None,
-        page_count: u32::try_from(pages.len()).unwrap_or(u32::MAX),
-        failed_pages,
-        engine: "pdf-extract".to_owned(),
-    })
-}
-
-fn load(bytes: &[u8]) -> Result<Document, DocumentFailure> {
-    // The loader tries the empty password by itself.
-    match catch_unwind(|| Document::load_mem(bytes)) {
-        Ok(Ok(document)) => Ok(document),
-        Ok(Err(Error::InvalidPassword | Error::Decryption(_))) => Err(DocumentFailure::PdfEncrypted),
-        Ok(Err(_)) | Err(_) => Err(DocumentFailure::PdfCorrupt),
+pub(super) fn extract(engine: Engine, bytes: &[u8], emitter: &mut Emitter<'_>) -> Result<Summary, ExtractError> {
+    match engine {
+        Engine::First => first::extract(bytes, emitter),
+        Engine::Second => second::extract(bytes, emitter),
     }
 }
 
-/// The title in the information dictionary (ISO 32000-1, 14.3.3).
-fn title(document: &Document) -> Option<String> {
-    let info = document.trailer.get(b"Info").ok()?;
-    let info: &Dictionary = match info {
-        Object::Reference(id) => document.get_dictionary(*id).ok()?,
-        other => other.as_dict().ok()?,
-    };
-    let title = catch_unwind(AssertUnwindSafe(|| decode_text_string(info.get(b"Title").ok()?).ok())).ok()??;
+/// What is common to both engines: hands pages on and counts the failed ones.
+struct Pages<'p, 'e> {
+    emitter: &'p mut Emitter<'e>,
+    count: u32,
+    failed: u32,
+}
+
+impl<'p, 'e> Pages<'p, 'e> {
+    fn new(count: usize, emitter: &'p mut Emitter<'e>) -> Result<Self, DocumentFailure> {
+        match count {
+            0 => Err(DocumentFailure::PdfCorrupt),
+            count if count > MAX_PAGES => Err(DocumentFailure::TooManyPages),
+            count => Ok(Self { emitter, count: u32::try_from(count).unwrap_or(u32::MAX), failed: 0 }),
+        }
+    }
+
+    fn page(&mut self, number: u32, text: &str, tally: Tally) -> Result<(), ExtractError> {
+        self.failed += u32::from(tally.failed);
+        let blocks: Vec<Block> = text::blocks(text);
+        let sections = if blocks.is_empty() { vec![] } else { vec![Section { heading_path: Vec::new(), blocks }] };
+        self.emitter.page(Page { number: Some(number), sections, tally: Some(tally) })
+    }
+
+    fn finish(self, title: Option<String>, engine: &str) -> Result<Summary, ExtractError> {
+        if !self.emitter.has_text() {
+            let failure = if self.failed == 0 { DocumentFailure::PdfNoText } else { DocumentFailure::PdfUnreadable };
+            return Err(failure.into());
+        }
+        Ok(Summary {
+            title,
+            page_count: self.count,
+            failed_pages: self.failed,
+            engine: engine.to_owned(),
+            ..Summary::default()
+        })
+    }
+}
+
+/// A title as the information dictionary has it (ISO 32000-1, 14.3.3 and 7.9.2.2), on one line.
+fn title_of(value: &[u8]) -> Option<String> {
+    let title = decode_text_string(&Object::String(value.to_vec(), StringFormat::Literal)).ok()?;
     let title = clean(&title).split_whitespace().collect::<Vec<_>>().join(" ");
     (!title.is_empty()).then_some(title)
 }

@@ -1,32 +1,28 @@
-//! Word documents, by way of anydoc's document model.
+//! Texts, presentations and e-books, by way of anydoc's document model.
 
 use std::collections::HashMap;
+use std::io::Cursor;
 
-use anydoc::ConvertError;
 use anydoc::model::{Block as Node, Cell, CellSlot, Document, Inline, List, Note, Table, TableKind, checkbox_text};
+use anydoc::{ConvertError, Format as Kind};
 use domain::DocumentFailure;
+use zip::ZipArchive;
 
 use crate::{
     BlockKind, ExtractError, Summary, archive,
     emit::{Emitter, Outline, table_blocks},
 };
 
-/// Largest `docProps/core.xml` that is looked at for a title.
+/// Largest part that is looked at for a title.
 const MAX_PROPERTIES_BYTES: u64 = 64 * 1024;
 
-pub(super) fn extract(bytes: &[u8], emitter: &mut Emitter<'_>) -> Result<Summary, ExtractError> {
-    let mut title = None;
-    if bytes.starts_with(b"PK") {
-        let mut archive = archive::check(bytes)?;
-        if !matches!(anydoc::Format::from_bytes(bytes), None | Some(anydoc::Format::Docx)) {
-            return Err(DocumentFailure::TypeMismatch.into());
-        }
-        title = archive::small_entry(&mut archive, "docProps/core.xml", MAX_PROPERTIES_BYTES)
-            .and_then(|xml| property_title(&xml));
-    } else if anydoc::Format::from_bytes(bytes).is_some() {
+pub(super) fn extract(kind: Kind, bytes: &[u8], emitter: &mut Emitter<'_>) -> Result<Summary, ExtractError> {
+    let title = if bytes.starts_with(b"PK") { title(archive::check(bytes)?) } else { None };
+    // What the package says it is decides. One that says nothing may be encrypted or damaged, which the parser tells.
+    if Kind::from_bytes(bytes).is_some_and(|found| found != kind) {
         return Err(DocumentFailure::TypeMismatch.into());
     }
-    let document = anydoc::to_document(bytes, anydoc::Format::Docx).map_err(|e| failure(&e))?;
+    let document = anydoc::to_document(bytes, kind).map_err(|e| failure(&e))?;
     let mut outline = Outline::new(emitter);
     Walk::new(&document).blocks(&document.blocks, &mut outline)?;
     outline.finish()?;
@@ -223,7 +219,14 @@ fn is_layout(table: &Table) -> bool {
         || cells(table).any(|cell| cell.blocks.iter().any(|b| matches!(b, Node::Heading { .. } | Node::Table(_))))
 }
 
-/// `dc:title` of the core properties (ECMA-376 part 2, 11). Read as text: one element with character data in it.
+/// The title in the core properties, the metadata of an `OpenDocument` text, or the package document of an EPUB.
+fn title(mut archive: ZipArchive<Cursor<&[u8]>>) -> Option<String> {
+    let package = archive.file_names().find(|name| name.ends_with(".opf")).map(str::to_owned);
+    let parts = ["docProps/core.xml", "meta.xml"].into_iter().map(str::to_owned).chain(package);
+    parts.into_iter().find_map(|part| property_title(&archive::small_entry(&mut archive, &part, MAX_PROPERTIES_BYTES)?))
+}
+
+/// `dc:title` (ECMA-376 part 2, 11; ODF 1.2 part 1, 4.3.2.3; EPUB 3.3, 5.5.3.1.2). Read as text: one element with character data in it.
 fn property_title(xml: &[u8]) -> Option<String> {
     let xml = std::str::from_utf8(xml).ok()?;
     let (_, rest) = xml.split_once("<dc:title")?;
