@@ -120,6 +120,7 @@ fn sign(error: &UpstreamError) -> Sign {
         | UpstreamError::BadAnswer(_)
         | UpstreamError::Unfit(_)
         | UpstreamError::Overloaded
+        | UpstreamError::NoRoom
         | UpstreamError::LeftAlone { .. } => Sign::None,
     }
 }

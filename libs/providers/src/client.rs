@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use domain::ProviderType;
+use futures::future::BoxFuture;
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use reqwest::Response;
@@ -47,6 +48,22 @@ pub struct ChatCall {
     pub(crate) upstream: UpstreamDialect,
     /// Headers of the dialect's, beside the credential.
     pub(crate) headers: HeaderMap,
+}
+
+/// Makes a chat call ready for the places it may go.
+pub trait MakeCalls: Send {
+    /// The call for the place of that number.
+    ///
+    /// # Errors
+    /// Nothing can be sent there.
+    fn call(&mut self, at: usize) -> BoxFuture<'_, Result<ChatCall, UpstreamError>>;
+}
+
+/// For calls that are made in no time.
+impl<F: FnMut(usize) -> Result<ChatCall, UpstreamError> + Send> MakeCalls for F {
+    fn call(&mut self, at: usize) -> BoxFuture<'_, Result<ChatCall, UpstreamError>> {
+        Box::pin(std::future::ready(self(at)))
+    }
 }
 
 /// A call to count the tokens of a Messages request, made ready by [`crate::MessagesRequest::count_call`].
@@ -103,7 +120,7 @@ impl Providers {
     }
 
     /// Sends a chat call and waits until its status and, for a stream, its first event are known. Until then it is tried
-    /// at one destination after the other as `attempts` allows; `call` makes it ready for the one at a place, as often as
+    /// at one destination after the other as `attempts` allows; `calls` makes it ready for the one at a place, as often as
     /// it is asked to. Dropping the future cancels the call.
     ///
     /// # Errors
@@ -111,13 +128,13 @@ impl Providers {
     pub async fn chat(
         &self,
         destinations: &[Destination],
-        call: &mut (dyn FnMut(usize) -> Result<ChatCall, UpstreamError> + Send),
+        calls: &mut dyn MakeCalls,
         attempts: &mut Attempts,
     ) -> Result<Answer, UpstreamError> {
         let mut journey = self.journey(destinations, attempts);
         loop {
             let leg = journey.next().await?;
-            let result = match (destinations.get(leg.at), call(leg.at)) {
+            let result = match (destinations.get(leg.at), calls.call(leg.at).await) {
                 (Some(to), Ok(call)) => self.chat_once(&to.connection, &call, journey.deadline()).await,
                 (None, _) => return Err(UpstreamError::LeftAlone { retry_after: None }),
                 (_, Err(error)) => Err(error),
@@ -244,6 +261,7 @@ impl Providers {
             http: Arc::clone(&self.http),
             out: BytesMut::new(),
             held: Held::default(),
+            kept: Held::default(),
             failed: None,
             ended: false,
             arrived_bytes: 0,
@@ -293,6 +311,8 @@ pub struct ChatStream {
     out: BytesMut,
     /// Memory for what has come of events that are large, whole or not.
     held: Held,
+    /// Memory for what is kept of the answer for its end.
+    kept: Held,
     failed: Option<UpstreamError>,
     ended: bool,
     arrived_bytes: u64,
@@ -354,8 +374,12 @@ impl ChatStream {
         }
     }
 
-    /// Holds memory for what is here and not yet with the client, where that is much.
+    /// Holds memory for what is here and not yet with the client, or stays, where that is much.
     fn weigh(&mut self) -> Result<(), UpstreamError> {
+        let kept = self.tap.kept();
+        if kept > UNCOUNTED_BYTES {
+            self.http.options().memory.grow(&mut self.kept, kept).map_err(|_| UpstreamError::Overloaded)?;
+        }
         let bytes = self.tap.waiting() + self.out.len();
         if bytes > UNCOUNTED_BYTES {
             return self.http.options().memory.grow(&mut self.held, bytes).map_err(|_| UpstreamError::Overloaded);

@@ -114,6 +114,9 @@ pub enum UpstreamError {
     /// The process has no memory left for the answer.
     #[error("this edge has no memory left for the answer")]
     Overloaded,
+    /// The process has no room left to make the request. Nothing was sent.
+    #[error("this edge has no room left to make the request")]
+    NoRoom,
 }
 
 impl UpstreamError {
@@ -126,7 +129,7 @@ impl UpstreamError {
             Self::RateLimited { .. } => 429,
             Self::Rejected { status, .. } => *status,
             Self::Failed { status: 504, .. } => 504,
-            Self::Failed { status: 503 | 529, .. } | Self::LeftAlone { .. } | Self::Overloaded => 503,
+            Self::Failed { status: 503 | 529, .. } | Self::LeftAlone { .. } | Self::Overloaded | Self::NoRoom => 503,
             Self::Refused(_)
             | Self::Connect(_)
             | Self::Lost(_)
@@ -157,7 +160,7 @@ impl UpstreamError {
                 words.error_type.as_deref().unwrap_or("upstream_error")
             }
             Self::Unfit(_) => "invalid_request_error",
-            Self::Overloaded => "server_error",
+            Self::Overloaded | Self::NoRoom => "server_error",
             _ => "upstream_error",
         }
     }
@@ -177,7 +180,7 @@ impl UpstreamError {
             Self::BadAnswer(_) => Some("upstream_bad_answer"),
             Self::Truncated => Some("upstream_truncated"),
             Self::TooLarge { .. } => Some("upstream_too_large"),
-            Self::Overloaded => Some("overloaded"),
+            Self::Overloaded | Self::NoRoom => Some("overloaded"),
         }
     }
 
@@ -213,7 +216,7 @@ impl UpstreamError {
             Self::RateLimited { retry_after, .. }
             | Self::Failed { retry_after, .. }
             | Self::LeftAlone { retry_after } => *retry_after,
-            Self::Overloaded => Some(Duration::from_secs(1)),
+            Self::Overloaded | Self::NoRoom => Some(Duration::from_secs(1)),
             _ => None,
         }
     }
@@ -256,7 +259,8 @@ impl UpstreamError {
             | Self::BadAnswer(_)
             | Self::Truncated
             | Self::TooLarge { .. }
-            | Self::Overloaded => false,
+            | Self::Overloaded
+            | Self::NoRoom => false,
         }
     }
 
@@ -291,6 +295,8 @@ mod tests {
         assert_eq!((auth.status(), auth.code(), auth.charge()), (502, Some("upstream_auth"), Charge::Nothing));
         let full = UpstreamError::Overloaded;
         assert_eq!((full.status(), full.code(), full.charge()), (503, Some("overloaded"), Charge::Prompt));
+        let full = UpstreamError::NoRoom;
+        assert_eq!((full.status(), full.code(), full.charge()), (503, Some("overloaded"), Charge::Nothing));
     }
 
     #[test]

@@ -11,12 +11,13 @@ use reqwest::redirect::{Action, Attempt, Policy};
 use reqwest::{Client, ClientBuilder, Response};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::time::{Instant, timeout_at};
+use url::Url;
 
 use crate::connection::Connection;
 use crate::dialect::{credential_headers, usual_headers};
 use crate::error::{UpstreamError, Waited};
 use crate::memory::{Held, Memory};
-use crate::ssrf::{AddressPolicy, AddressRefused, GuardedResolver, Lookup, may_follow};
+use crate::ssrf::{AddressPolicy, AddressRefused, GuardedResolver, Lookup, may_follow_with_credential};
 
 /// The largest JSON answer, in bytes.
 pub const MAX_ANSWER_BYTES: u64 = 32 * 1024 * 1024;
@@ -204,11 +205,8 @@ pub(crate) fn guarded(addresses: &Arc<AddressPolicy>, lookup: Lookup) -> Result<
 fn redirect(attempt: Attempt<'_>) -> Action {
     let previous = attempt.previous();
     let repeats = matches!(attempt.status().as_u16(), 307 | 308);
-    if repeats && previous.first().is_some_and(|first| may_follow(first, previous.len(), attempt.url())) {
-        attempt.follow()
-    } else {
-        attempt.stop()
-    }
+    let may_follow = |first: &Url| may_follow_with_credential(first, previous.len(), attempt.url());
+    if repeats && previous.first().is_some_and(may_follow) { attempt.follow() } else { attempt.stop() }
 }
 
 pub(crate) fn is_encoded(headers: &HeaderMap) -> bool {

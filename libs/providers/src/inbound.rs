@@ -39,6 +39,15 @@ pub struct Utterance<'a> {
     pub text: Cow<'a, str>,
 }
 
+/// Images that a provider wants the bytes of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WantedImages {
+    /// Their URLs, each as often as the request names it.
+    pub urls: Vec<String>,
+    /// The media types that count.
+    pub accepted: &'static [&'static str],
+}
+
 impl<'a> Inbound<'a> {
     /// Reads a request body.
     ///
@@ -214,22 +223,32 @@ impl<'a> Inbound<'a> {
         }
     }
 
-    /// The URLs of the request's images, and the media types that count, where a provider wants their bytes; `None`
-    /// where it fetches them itself, or where there are none.
+    /// Whether a provider wants the bytes of images that requests of this dialect name by URL, and does not fetch them
+    /// itself.
     #[must_use]
-    pub fn images_to_fetch(&self, provider: ProviderType) -> Option<(Vec<String>, &'static [&'static str])> {
-        let accepted = UpstreamDialect::of(provider, self.dialect())?.wants_bytes_of()?;
+    pub fn wants_images(dialect: ClientDialect, provider: ProviderType) -> bool {
+        UpstreamDialect::of(provider, dialect).is_some_and(|upstream| upstream.wants_bytes_of().is_some())
+    }
+
+    /// For each of these providers the images of the request that it wants to have fetched; `None` where there are none.
+    #[must_use]
+    pub fn images_to_fetch(&self, providers: &[ProviderType]) -> Vec<Option<WantedImages>> {
         let conversation = match self {
             Self::Chat(request) => request.conversation(),
             Self::Messages(request) => request.conversation(),
             Self::Responses(request) => request.conversation(),
-            Self::Completions(_) => return None,
+            // Their prompts are texts.
+            Self::Completions(_) => return providers.iter().map(|_| None).collect(),
         };
         // What is wrong with it is said when the call is made.
-        let conversation = conversation.ok()?;
-        let is_far = |url: &&str| provider != ProviderType::Gemini || !gemini::is_file(url);
-        let urls: Vec<String> = conversation.image_urls().into_iter().filter(is_far).map(str::to_owned).collect();
-        (!urls.is_empty()).then_some((urls, accepted))
+        let urls = conversation.as_ref().map(Conversation::image_urls).unwrap_or_default();
+        let wanted = |provider: &ProviderType| {
+            let accepted = UpstreamDialect::of(*provider, self.dialect())?.wants_bytes_of()?;
+            let is_far = |url: &&&str| *provider != ProviderType::Gemini || !gemini::is_file(url);
+            let urls: Vec<_> = urls.iter().filter(is_far).map(|url| (*url).to_owned()).collect();
+            (!urls.is_empty()).then_some(WantedImages { urls, accepted })
+        };
+        providers.iter().map(wanted).collect()
     }
 
     /// The call for a provider.

@@ -38,7 +38,7 @@ mod test_server;
 mod usage;
 
 pub use breaker::{BreakerState, Breakers, Pass};
-pub use client::{Answer, ChatCall, ChatStream, CountCall, Destination, Providers};
+pub use client::{Answer, ChatCall, ChatStream, CountCall, Destination, MakeCalls, Providers};
 pub use connection::{BaseUrlError, Connection, validate_base_url};
 pub use countable::Countable;
 pub use dialect::ClientDialect;
@@ -58,7 +58,7 @@ pub use images::{
     DataFault, FetchedImages, Image, ImageError, ImageOptions, Images, MAX_IMAGES_PER_REQUEST, is_data_url,
     read_data_url,
 };
-pub use inbound::{Inbound, Utterance};
+pub use inbound::{Inbound, Utterance, WantedImages};
 pub use memory::{Full, Held, Memory};
 pub use rerank::{Ranked, RerankRequest, Reranked, search_units};
 pub use retry::{Attempts, MAX_ATTEMPTS};

@@ -53,6 +53,18 @@ impl Memory {
 }
 
 impl Held {
+    /// Gives back what goes beyond that length.
+    pub fn shrink(&mut self, length: usize) {
+        let units = length.div_ceil(UNIT);
+        if units == 0 {
+            self.0 = None;
+        } else if let Some(held) = &mut self.0
+            && let Some(beyond) = held.num_permits().checked_sub(units)
+        {
+            drop(held.split(beyond));
+        }
+    }
+
     /// Whether nothing is held.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
@@ -103,7 +115,17 @@ mod tests {
         drop(bytes);
         assert_eq!(memory.grow(&mut Held::default(), 2000), Err(Full));
         drop(clone);
-        memory.grow(&mut Held::default(), 4096).unwrap();
+        let mut held = Held::default();
+        memory.grow(&mut held, 4096).unwrap();
+        held.shrink(8192);
+        assert_eq!(memory.grow(&mut Held::default(), 1), Err(Full));
+        held.shrink(1025);
+        let mut rest = Held::default();
+        memory.grow(&mut rest, 2048).unwrap();
+        assert_eq!(memory.grow(&mut Held::default(), 1), Err(Full));
+        held.shrink(0);
+        assert!(held.is_nothing());
+        memory.grow(&mut held, 2048).unwrap();
         Memory::unbounded().grow(&mut Held::default(), 1 << 40).unwrap();
     }
 }

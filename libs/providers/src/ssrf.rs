@@ -175,10 +175,23 @@ impl Resolve for GuardedResolver {
 /// The most redirects that are followed.
 pub(crate) const MAX_REDIRECTS: usize = 3;
 
-/// Whether a request may go on to where an answer sends it: to the same host, over TLS, and not for ever. The host was
-/// checked, and a name is looked up and checked again for the new connection.
+/// Whether a request that says nothing of who we are may go on to where an answer sends it: to the same host and port over
+/// TLS, and not for ever. Up from plain HTTP counts where both ports are the usual ones, since one machine answers both.
+/// The host was checked, and a name is looked up and checked again for the new connection.
 pub(crate) fn may_follow(first: &Url, redirects: usize, next: &Url) -> bool {
-    redirects <= MAX_REDIRECTS && next.scheme() == "https" && first.host().is_some() && first.host() == next.host()
+    let is_upgrade = first.scheme() == "http" && first.port().is_none() && next.port().is_none();
+    let is_same_port = first.port_or_known_default() == next.port_or_known_default();
+    redirects <= MAX_REDIRECTS
+        && next.scheme() == "https"
+        && first.host().is_some()
+        && first.host() == next.host()
+        && (is_same_port || is_upgrade)
+}
+
+/// The same for a request with a credential, which no other origin may see (RFC 6454, 4). So there is no way up from plain
+/// HTTP: whoever wants TLS writes it into the base URL.
+pub(crate) fn may_follow_with_credential(first: &Url, redirects: usize, next: &Url) -> bool {
+    first.origin() == next.origin() && may_follow(first, redirects, next)
 }
 
 #[cfg(test)]

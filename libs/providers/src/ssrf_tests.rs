@@ -256,10 +256,12 @@ fn only_the_listed_hosts_are_trusted() {
 
 #[test]
 fn a_redirect_stays_on_its_host_and_on_tls_and_ends() {
-    let first = Url::parse("https://api.example/v1/chat").unwrap();
+    let url = |text: &str| Url::parse(text).unwrap();
+    let first = url("https://api.example/v1/chat");
     for (next, follows) in [
         ("https://api.example/v2/chat", true),
-        ("https://api.example:8443/v1/chat", true),
+        ("https://api.example:443/v2/chat", true),
+        ("https://api.example:8443/v1/chat", false),
         ("http://api.example/v1/chat", false),
         ("https://example/v1/chat", false),
         ("https://x.api.example/", false),
@@ -268,13 +270,27 @@ fn a_redirect_stays_on_its_host_and_on_tls_and_ends() {
         ("https://127.0.0.1/", false),
         ("file:///etc/passwd", false),
     ] {
-        assert_eq!(may_follow(&first, 1, &Url::parse(next).unwrap()), follows, "{next}");
+        assert_eq!(may_follow(&first, 1, &url(next)), follows, "{next}");
+        assert_eq!(may_follow_with_credential(&first, 1, &url(next)), follows, "{next}");
     }
     assert!(may_follow(&first, MAX_REDIRECTS, &first));
     assert!(!may_follow(&first, MAX_REDIRECTS + 1, &first));
-    let plain = Url::parse("http://api.example/v1").unwrap();
-    assert!(may_follow(&plain, 1, &first), "up to TLS");
-    assert!(!may_follow(&plain, 1, &plain), "from plain HTTP to plain HTTP");
+}
+
+#[test]
+fn up_to_tls_goes_only_what_carries_no_credential_and_only_between_the_usual_ports() {
+    let url = |text: &str| Url::parse(text).unwrap();
+    for (first, next, follows) in [
+        ("http://api.example/v1", "https://api.example/v1", true),
+        ("http://api.example:80/v1", "https://api.example:443/v1", true),
+        ("http://api.example:8080/v1", "https://api.example/v1", false),
+        ("http://api.example/v1", "https://api.example:8443/v1", false),
+        ("http://api.example:8443/v1", "https://api.example:8443/v1", true),
+        ("http://api.example/v1", "http://api.example/v1", false),
+    ] {
+        assert_eq!(may_follow(&url(first), 1, &url(next)), follows, "{first} to {next}");
+        assert!(!may_follow_with_credential(&url(first), 1, &url(next)), "{first} to {next}");
+    }
 }
 
 #[tokio::test]

@@ -231,7 +231,7 @@ pub(crate) async fn interrupted(caller: &Caller, call: &mut OpenCall) -> Interru
     }
 }
 
-/// Settles a call that was sent and ended so, and says what its client is told.
+/// Settles a call that ended so, and says what its client is told.
 pub(crate) fn settle_interrupted(
     edge: &Edge,
     caller: &Caller,
@@ -241,8 +241,11 @@ pub(crate) fn settle_interrupted(
 ) -> Failure {
     match interruption {
         Interruption::Ended(ended) => Failure::with(settle_ended(call, ended), headers),
-        // The provider may bill the prompt.
-        Interruption::Overruled(overruling) => settle_overruled(edge, caller, call, *overruling, Ending::Cut, headers),
+        Interruption::Overruled(overruling) => {
+            // Of one that was sent the provider may bill the prompt.
+            let ending = if call.is_sent() { Ending::Cut } else { Ending::Fault };
+            settle_overruled(edge, caller, call, *overruling, ending, headers)
+        }
     }
 }
 

@@ -88,7 +88,7 @@ impl App {
         let store = Store::new(&settings.database.keeping(ledger::CONNECTIONS), "ragmux edge")
             .context("DATABASE_URL cannot be used")?;
         let providers = Providers::new(http_options(&settings))?;
-        let images = Images::new(image_options(&settings, providers.memory()))?;
+        let images = Images::new(image_options(&settings, providers.memory().clone()))?;
         let health = Health::new(schema::expected());
         let addresses = BTreeMap::from([
             ("http", advertised(http.address(), &settings.database).await),
@@ -246,9 +246,14 @@ impl Running {
     }
 }
 
-fn image_options(settings: &Settings, memory: &Memory) -> ImageOptions {
-    let (enabled, timeout) = (settings.image_fetch, settings.image_fetch_timeout);
-    ImageOptions { enabled, timeout, memory: memory.clone(), ..ImageOptions::default() }
+fn image_options(settings: &Settings, memory: Memory) -> ImageOptions {
+    ImageOptions {
+        enabled: settings.image_fetch,
+        timeout: settings.image_fetch_timeout,
+        addresses: settings.image_addresses.clone(),
+        memory,
+        ..ImageOptions::default()
+    }
 }
 
 fn http_options(settings: &Settings) -> HttpOptions {

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use config::{Database, Env, Logging, OrphanAfter, PrivateUpstreams, SecretKey, Shutdown, Size, TrustedProxies};
-
+use providers::AddressPolicy;
 use runtime::Limits;
 
 use crate::cors::CorsOrigins;
@@ -42,8 +42,10 @@ pub struct Settings {
     pub stream_commit_after: Duration,
     /// `IMAGE_FETCH`: whether images that a request names by URL are fetched for providers that want their bytes.
     pub image_fetch: bool,
-    /// `IMAGE_FETCH_TIMEOUT`: how long one such image may take.
+    /// `IMAGE_FETCH_TIMEOUT`: how long one such image may take; all of a request may take twice as long.
     pub image_fetch_timeout: Duration,
+    /// The private addresses that are called for images all the same: none. Not of the environment.
+    pub image_addresses: AddressPolicy,
     /// `LEDGER_ORPHAN_AFTER`: after how long without a beat another process is given up.
     pub orphan_after: OrphanAfter,
     /// Which addresses connections may lead to.
@@ -80,6 +82,7 @@ impl runtime::Settings for Settings {
             stream_commit_after: env.duration("STREAM_COMMIT_AFTER", 15 * SECOND, Duration::ZERO..=HOUR),
             image_fetch: env.flag("IMAGE_FETCH", true),
             image_fetch_timeout: env.duration("IMAGE_FETCH_TIMEOUT", 10 * SECOND, SECOND..=10 * MINUTE),
+            image_addresses: AddressPolicy::default(),
             orphan_after: OrphanAfter::read(env),
             private_upstreams: PrivateUpstreams::read(env),
             cors_origins: CorsOrigins::read(env),
@@ -120,6 +123,7 @@ mod tests {
         assert_eq!(settings.stream_max_duration, 30 * MINUTE);
         assert_eq!(settings.private_upstreams, PrivateUpstreams::default());
         assert_eq!((settings.image_fetch, settings.image_fetch_timeout), (true, 10 * SECOND));
+        assert!(!settings.image_addresses.trusts("127.0.0.1"));
     }
 
     #[test]

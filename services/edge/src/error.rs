@@ -56,7 +56,7 @@ pub(crate) enum EdgeError {
     BodyBroken,
     #[error("the request body did not arrive in time")]
     BodySlow,
-    #[error("this edge has no memory left for another request body")]
+    #[error("this edge has no memory left for another request")]
     Overloaded,
     #[error("too many such questions are being answered")]
     Busy,

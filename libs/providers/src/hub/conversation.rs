@@ -1,12 +1,13 @@
 //! A request as every chat dialect can say it. Texts and raw values are borrowed from the client's body.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::value::RawValue;
 
-use crate::images::{FetchedImages, checked_data};
+use crate::images::{FetchedImages, ImageText, checked_data, is_base64};
 use crate::json::{Members, literal};
 
 /// Who speaks in a turn. Rules of the conversation are no turn, and results of tools are what the user says.
@@ -52,26 +53,27 @@ impl<'a> ImageSource<'a> {
         &'s self,
         fetched: Option<&'s FetchedImages>,
         read: &'static [&'static str],
-    ) -> Option<(&'s str, Cow<'s, str>)> {
+    ) -> Option<(&'s str, ImageText<'s>)> {
         match self {
             Self::Base64 { media_type, data } => {
                 let (media_type, data) = checked_data(media_type, data, read)?;
-                Some((media_type, Cow::Borrowed(data)))
+                Some((media_type, ImageText::Given(data)))
             }
             Self::Url(url) => {
                 let image = fetched?.get(url).filter(|image| read.contains(&image.media_type.as_str()))?;
-                Some((&image.media_type, Cow::Owned(STANDARD.encode(&image.data))))
+                Some((&image.media_type, ImageText::Fetched(&image.data)))
             }
         }
     }
 
-    /// Whether it is where an image can be: at an address of the web or of Google's storage, or whole in the request.
+    /// Whether it is where an image can be: at an address of the web or of Google's storage, or whole in the request. It is
+    /// looked at once, when the request is read.
     pub(crate) fn is_plausible(&self) -> bool {
         match self {
             Self::Url(url) => url.split_once("://").is_some_and(|(scheme, _)| {
                 ["https", "http", "gs"].iter().any(|known| scheme.eq_ignore_ascii_case(known))
             }),
-            Self::Base64 { data, .. } => STANDARD.decode(data.as_bytes()).is_ok_and(|data| !data.is_empty()),
+            Self::Base64 { data, .. } => is_base64(data),
         }
     }
 }
@@ -339,12 +341,19 @@ impl<'a> Conversation<'a> {
         urls
     }
 
-    /// The tool that a call's id belongs to, for dialects that name the tool with its result.
-    pub(crate) fn tool_name(&self, call_id: &str) -> Option<&str> {
-        self.turns.iter().rev().flat_map(|turn| &turn.blocks).find_map(|block| match block {
-            Block::ToolCall { id, name, .. } if id == call_id => Some(name.as_ref()),
-            _ => None,
-        })
+    /// The tools that the ids of calls belong to, for dialects that name the tool with its result. Of one id the call that
+    /// came last counts.
+    pub(crate) fn tool_names(&self) -> HashMap<&str, &str> {
+        let blocks = || self.turns.iter().flat_map(|turn| &turn.blocks);
+        let mut names = HashMap::new();
+        if blocks().any(|block| matches!(block, Block::ToolResult { name: None, .. })) {
+            for block in blocks() {
+                if let Block::ToolCall { id, name, .. } = block {
+                    names.insert(id.as_ref(), name.as_ref());
+                }
+            }
+        }
+        names
     }
 }
 
@@ -392,6 +401,30 @@ mod tests {
         {
             assert!(!is_plausible(url), "{url}");
         }
+    }
+
+    #[test]
+    fn the_tool_of_a_call_is_the_last_of_its_id() {
+        let call = |id: &'static str, name: &'static str| Block::ToolCall {
+            id: Cow::Borrowed(id),
+            name: Cow::Borrowed(name),
+            arguments: Cow::Borrowed("{}"),
+            signature: None,
+        };
+        let result = |name: Option<&'static str>| Block::ToolResult {
+            call_id: Cow::Borrowed("1"),
+            name: name.map(Cow::Borrowed),
+            content: Vec::new(),
+            is_error: false,
+            cache: None,
+        };
+        let mut conversation = Conversation::default();
+        conversation.say(Role::Assistant, [call("1", "a"), call("2", "b")]);
+        conversation.say(Role::User, [result(Some("a"))]);
+        assert!(conversation.tool_names().is_empty(), "nobody asks");
+        conversation.say(Role::Assistant, [call("1", "c")]);
+        conversation.say(Role::User, [result(None)]);
+        assert_eq!(conversation.tool_names(), HashMap::from([("1", "c"), ("2", "b")]));
     }
 
     #[test]

@@ -136,6 +136,11 @@ pub(crate) trait Writer: fmt::Debug + Send {
     /// Appends what the client gets for an event: whole events of its dialect, or nothing yet.
     fn write(&mut self, event: &Event<'_>, out: &mut BytesMut);
 
+    /// The bytes of the answer that it keeps, told or not.
+    fn kept(&self) -> usize {
+        0
+    }
+
     /// Whether it holds more than it should of what the client cannot be told yet.
     fn is_overfull(&self) -> bool {
         false

@@ -22,7 +22,8 @@ pub fn read_data_url(text: &str, accepted: &[&str], place: &str) -> Result<Image
     read(text, accepted).map_err(|fault| ImageError::Data { place: place.to_owned(), fault })
 }
 
-/// The media type and data of an image that is in the request itself, if they are what [`read_data_url`] takes.
+/// The media type and data of an image that is in the request itself, if it is of an accepted type. Whether the data is
+/// base64 was seen when the request was read.
 pub(crate) fn checked_data<'a>(
     media_type: &str,
     data: &'a str,
@@ -30,7 +31,17 @@ pub(crate) fn checked_data<'a>(
 ) -> Option<(&'static str, &'a str)> {
     let media_type = plain_media_type(media_type);
     let accepted = accepted.iter().find(|accepted| **accepted == media_type)?;
-    STANDARD.decode(data).is_ok_and(|data| !data.is_empty()).then_some((*accepted, data))
+    Some((*accepted, data))
+}
+
+/// Whether a text is padded standard base64 (RFC 4648, 4) of at least a byte. It may be large, so nothing is made of it.
+pub(crate) fn is_base64(text: &str) -> bool {
+    const GROUP: usize = 4;
+    let is_digit = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
+    // Only the last group has padding, and bits that must be nothing.
+    let last = text.len().checked_sub(GROUP).filter(|_| text.len().is_multiple_of(GROUP));
+    let parts = last.and_then(|last| text.as_bytes().split_at_checked(last));
+    parts.is_some_and(|(digits, last)| digits.iter().all(is_digit) && STANDARD.decode(last).is_ok())
 }
 
 fn read(text: &str, accepted: &[&str]) -> Result<Image, DataFault> {
@@ -96,6 +107,17 @@ mod tests {
             let error = read_data_url(text, &ACCEPTED, "messages[2].content[0]").unwrap_err();
             assert_eq!(error.to_string(), format!("messages[2].content[0]: {fault}"), "{text}");
             assert_eq!((error.status(), error.code()), (400, "invalid_image"));
+        }
+    }
+
+    #[test]
+    fn base64_is_told_without_decoding_it() {
+        for text in [
+            "", "AA==", "AAE=", "AAEC", "AAECAA==", "AAE", "AA", "AB==", "AA==AA==", "_-8=", "AA EC", "====", "AAEC\n",
+            "AAEC%3D", "é", "ééAA", "AAECAAEC", "A===", "AAEC====", "/+8=",
+        ] {
+            let decoded = STANDARD.decode(text).is_ok_and(|data| !data.is_empty());
+            assert_eq!(is_base64(text), decoded, "{text}");
         }
     }
 

@@ -7,20 +7,20 @@ use domain::Kind;
 /// An image could not be had. Nothing of a URL but its host is told: the rest may hold signatures.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
-    /// The memory for the bodies of calls under way is used up. Not the client's to repair.
-    #[error("there is no memory left for another image")]
-    Overloaded,
-    /// Too many images are being fetched right now. Not the client's to repair.
+    /// Too many images are being fetched right now. Not the client's to repair, as the next.
     #[error("too many images are being fetched; try again later")]
     Saturated {
         /// How long until the fetches that are under way have ended for certain.
         retry_after: Duration,
     },
+    /// The process has no memory left for the images of the request.
+    #[error("this edge has no memory left for the images of the request")]
+    Overloaded,
     /// This installation fetches none.
     #[error("images are not fetched from URLs here; send the image as a data: URL")]
     Disabled,
     /// The request names too many.
-    #[error("at most {limit} images of a request are fetched from URLs")]
+    #[error("at most {limit} images of a request are fetched from URLs, and one that is named again counts again")]
     TooMany {
         /// The bound.
         limit: usize,
@@ -28,13 +28,14 @@ pub enum ImageError {
     /// It is no usable URL.
     #[error("an image URL must be a valid http or https URL of at most 8192 bytes without user name and password")]
     Malformed,
-    /// The host leads to an address that is never called.
-    #[error("the image host {host} leads to a private or reserved address")]
+    /// The URL itself names an address that is never called.
+    #[error("the image host {host} is a private or reserved address")]
     Forbidden {
         /// The URL's host.
         host: String,
     },
-    /// No connection came about, or it broke.
+    /// No connection came about, it broke, or the host's name leads to an address that is never called: which of them is
+    /// not told.
     #[error("the image could not be fetched from {host}")]
     Unreachable {
         /// The URL's host.
@@ -48,6 +49,9 @@ pub enum ImageError {
         /// The URL's host.
         host: String,
     },
+    /// All hosts together took too long.
+    #[error("the images of the request did not all come in time")]
+    LateTogether,
     /// The host redirects too often, elsewhere, or to plain HTTP.
     #[error("the image host {host} redirects to where it is not followed")]
     Redirect {
@@ -94,9 +98,6 @@ pub enum ImageError {
     },
 }
 
-/// After this long what is under way may have ended.
-const SHORTLY: Duration = Duration::from_secs(1);
-
 /// What is wrong with a `data:` URL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DataFault {
@@ -119,8 +120,8 @@ impl ImageError {
     #[must_use]
     pub fn status(&self) -> u16 {
         match self {
-            Self::Overloaded => 503,
             Self::Saturated { .. } => 429,
+            Self::Overloaded => 503,
             _ => 400,
         }
     }
@@ -129,8 +130,8 @@ impl ImageError {
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
-            Self::Overloaded => Kind::Unavailable,
             Self::Saturated { .. } => Kind::Limited,
+            Self::Overloaded => Kind::Unavailable,
             _ => Kind::Invalid,
         }
     }
@@ -139,14 +140,16 @@ impl ImageError {
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
-            Self::Overloaded => "overloaded",
             Self::Saturated { .. } => "image_fetch_saturated",
+            Self::Overloaded => "overloaded",
             Self::Disabled => "image_fetch_disabled",
             Self::TooMany { .. } => "too_many_images",
             Self::Malformed | Self::Forbidden { .. } => "invalid_image_url",
-            Self::Unreachable { .. } | Self::Timeout { .. } | Self::Redirect { .. } | Self::Status { .. } => {
-                "image_fetch_failed"
-            }
+            Self::Unreachable { .. }
+            | Self::Timeout { .. }
+            | Self::LateTogether
+            | Self::Redirect { .. }
+            | Self::Status { .. } => "image_fetch_failed",
             Self::Unsupported { .. } => "unsupported_image_type",
             Self::TooLarge { .. } => "image_too_large",
             Self::Empty { .. } | Self::Data { .. } => "invalid_image",
@@ -157,8 +160,8 @@ impl ImageError {
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::Overloaded => Some(SHORTLY),
             Self::Saturated { retry_after } => Some(*retry_after),
+            Self::Overloaded => Some(Duration::from_secs(1)),
             _ => None,
         }
     }

@@ -13,26 +13,33 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::display::Base64Display;
+use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
 use domain::ProjectId;
+use futures::{StreamExt, TryStreamExt, stream};
 use http::header::{ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, StatusCode};
 use reqwest::redirect::{Action, Attempt, Policy};
 use reqwest::{Client, Response};
-use tokio::time::timeout;
+use serde::{Serialize, Serializer};
+use tokio::time::{Instant, timeout, timeout_at};
 use url::Url;
 
-pub(crate) use self::data_url::checked_data;
+pub(crate) use self::data_url::{checked_data, is_base64};
 pub use self::data_url::{is_data_url, read_data_url};
 pub use self::error::{DataFault, ImageError};
 use self::kept::Kept;
 use self::slots::Slots;
-use crate::http::{ClientError, guarded, is_encoded, refused_address};
+use crate::http::{ClientError, guarded, is_encoded};
 use crate::memory::{Held, Memory};
 use crate::ssrf::{AddressPolicy, Lookup, may_follow};
 
-/// The most images that are fetched for one request.
+/// The most images that are fetched for one request. One that is named again counts again: every place it is named in
+/// becomes a copy of it in what goes to the provider.
 pub const MAX_IMAGES_PER_REQUEST: usize = 8;
+/// So many images of one request are fetched at once; the others have their turn as these come in.
+const AT_ONCE: usize = 4;
 const MAX_URL_BYTES: usize = 8 * 1024;
 /// How long a fetch waits for its turn.
 const SLOT_WAIT: Duration = Duration::from_secs(2);
@@ -48,8 +55,10 @@ pub struct ImageOptions {
     pub max_bytes: usize,
     /// The most fetches at once in this process.
     pub concurrent: usize,
-    /// What the images of calls under way take together with other bodies. Those that are kept for later calls have a
-    /// bound of their own.
+    /// The private addresses that may be asked all the same. No installation has any: it is for tests, whose images are on
+    /// their own machine.
+    pub addresses: AddressPolicy,
+    /// What images that are in use take together with other bodies. Those that are only kept are bounded by themselves.
     pub memory: Memory,
 }
 
@@ -60,6 +69,7 @@ impl Default for ImageOptions {
             timeout: Duration::from_secs(10),
             max_bytes: 8 * 1024 * 1024,
             concurrent: 16,
+            addresses: AddressPolicy::default(),
             memory: Memory::unbounded(),
         }
     }
@@ -70,29 +80,57 @@ impl Default for ImageOptions {
 pub struct Image {
     /// The media type, in small letters and without parameters, such as `image/png`.
     pub media_type: String,
-    /// Its bytes; never empty. They hold memory for as long as a clone of them is there.
+    /// Its bytes; never empty.
     pub data: Bytes,
+}
+
+/// Bytes as the base64 that they are sent as, made when it is written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ImageText<'a> {
+    /// Bytes that were fetched.
+    Fetched(&'a [u8]),
+    /// What is base64 already.
+    Given(&'a str),
+}
+
+impl Serialize for ImageText<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Fetched(bytes) => serializer.collect_str(&Base64Display::new(bytes, &STANDARD)),
+            Self::Given(text) => serializer.serialize_str(text),
+        }
+    }
 }
 
 /// The images of one request by their URLs, for providers that want the bytes.
 #[derive(Clone, Debug, Default)]
-pub struct FetchedImages(HashMap<String, Image>);
+pub struct FetchedImages {
+    by_url: HashMap<String, Image>,
+    written_bytes: usize,
+}
 
 impl FetchedImages {
     #[cfg(test)]
     pub(crate) fn of(images: impl IntoIterator<Item = (String, Image)>) -> Self {
-        Self(images.into_iter().collect())
+        Self { by_url: images.into_iter().collect(), written_bytes: 0 }
     }
 
     /// The image that a URL leads to, if it was fetched.
     #[must_use]
     pub fn get(&self, url: &str) -> Option<&Image> {
-        self.0.get(url)
+        self.by_url.get(url)
     }
 
-    /// Takes over those of another.
+    /// How long they are in base64, each as often as the request names it, or a little longer.
+    #[must_use]
+    pub fn written_bytes(&self) -> usize {
+        self.written_bytes
+    }
+
+    /// Takes over those of another, which are of the same request.
     pub fn add(&mut self, other: Self) {
-        self.0.extend(other.0);
+        self.by_url.extend(other.by_url);
+        self.written_bytes += other.written_bytes;
     }
 }
 
@@ -117,12 +155,11 @@ impl Images {
     /// # Errors
     /// The TLS or HTTP settings were refused.
     pub fn new(options: ImageOptions) -> Result<Self, ClientError> {
-        // The default lets no private address through, and there is no setting that would.
-        Self::within(options, AddressPolicy::default(), Lookup::System)
+        Self::within(options, Lookup::System)
     }
 
-    fn within(options: ImageOptions, addresses: AddressPolicy, lookup: Lookup) -> Result<Self, ClientError> {
-        let addresses = Arc::new(addresses);
+    fn within(options: ImageOptions, lookup: Lookup) -> Result<Self, ClientError> {
+        let addresses = Arc::new(options.addresses.clone());
         // No connection is kept: the next fetch looks its name up and checks it again.
         let client =
             guarded(&addresses, lookup)?.redirect(Policy::custom(redirect)).pool_max_idle_per_host(0).build()?;
@@ -137,7 +174,7 @@ impl Images {
     ///
     /// Fetches take turns, see [`ImageError::Saturated`]: when several projects wait, the one with the fewest fetches
     /// under way is next, so that none holds more than half of them while another waits. Dropping the future gives
-    /// its turn back.
+    /// its turn back. The image holds its memory for as long as there is a clone of it.
     ///
     /// # Errors
     /// See [`ImageError`]. All but [`ImageError::Saturated`] and [`ImageError::Overloaded`] are the client's to repair.
@@ -148,14 +185,7 @@ impl Images {
         }
         let url = self.checked(url)?;
         let host = url.host_str().unwrap_or_default().to_owned();
-        let kept = || {
-            let image = accept(shared.kept.get(url.as_str())?, accepted, &host);
-            Some(image.and_then(|image| {
-                let mut held = Held::default();
-                grow(&shared.options.memory, &mut held, image.data.len())?;
-                Ok(Image { data: held.by(image.data), ..image })
-            }))
-        };
+        let kept = || shared.kept.get(url.as_str()).map(|image| self.hold(accept(image, accepted, &host)?));
         if let Some(image) = kept() {
             return image;
         }
@@ -169,25 +199,43 @@ impl Images {
         timeout(shared.options.timeout, download).await.map_err(|_| ImageError::Timeout { host: host.clone() })?
     }
 
-    /// Fetches the images of one request, one after the other, each URL once.
+    /// When the images of a request that is looked at now have to be there: each of them may take as long as
+    /// [`ImageOptions::timeout`], and all of them twice as long.
+    #[must_use]
+    pub fn deadline(&self) -> Instant {
+        Instant::now() + self.shared.options.timeout.saturating_mul(2)
+    }
+
+    /// Fetches the images of one request until `deadline`, each URL once and a few at a time.
     ///
     /// # Errors
-    /// There are more than [`MAX_IMAGES_PER_REQUEST`], or one of them cannot be had.
+    /// There are more than [`MAX_IMAGES_PER_REQUEST`], counted as often as they are named, or one of them cannot be had.
     pub async fn fetch_all(
         &self,
         project: ProjectId,
         urls: &[String],
         accepted: &[&str],
+        deadline: Instant,
     ) -> Result<FetchedImages, ImageError> {
-        let urls: BTreeSet<&String> = urls.iter().collect();
         if urls.len() > MAX_IMAGES_PER_REQUEST {
             return Err(ImageError::TooMany { limit: MAX_IMAGES_PER_REQUEST });
         }
-        let mut images = HashMap::new();
-        for url in urls {
-            images.insert(url.clone(), self.fetch(project, url, accepted).await?);
-        }
-        Ok(FetchedImages(images))
+        let distinct: BTreeSet<&String> = urls.iter().collect();
+        let one = async |url: &String| Ok((url.clone(), self.fetch(project, url, accepted).await?));
+        let fetches: Vec<_> = distinct.into_iter().map(one).collect();
+        let fetches = stream::iter(fetches).buffer_unordered(AT_ONCE).try_collect();
+        let by_url: HashMap<String, Image> =
+            timeout_at(deadline, fetches).await.map_err(|_| ImageError::LateTogether)??;
+        let each = urls.iter().filter_map(|url| by_url.get(url));
+        let written_bytes = each.map(|image| image.data.len().div_ceil(3) * 4).sum();
+        Ok(FetchedImages { by_url, written_bytes })
+    }
+
+    /// The image with the memory that it takes.
+    fn hold(&self, image: Image) -> Result<Image, ImageError> {
+        let mut held = Held::default();
+        self.shared.options.memory.grow(&mut held, image.data.len()).map_err(|_| ImageError::Overloaded)?;
+        Ok(Image { data: held.by(image.data), ..image })
     }
 
     fn checked(&self, text: &str) -> Result<Url, ImageError> {
@@ -208,10 +256,9 @@ impl Images {
 
     async fn download(&self, url: Url, host: &str, accepted: &[&str]) -> Result<Image, ImageError> {
         let shared = &*self.shared;
-        let unreachable = |error: reqwest::Error| match refused_address(&error) {
-            Some(_) => ImageError::Forbidden { host: host.to_owned() },
-            None => ImageError::Unreachable { host: host.to_owned(), source: error.without_url() },
-        };
+        // What a look-up found is not told: names of this machine's network would answer otherwise than those of nobody.
+        let unreachable =
+            |error: reqwest::Error| ImageError::Unreachable { host: host.to_owned(), source: error.without_url() };
         let mut response = shared
             .client
             .get(url.clone())
@@ -230,19 +277,17 @@ impl Images {
             .ok_or_else(|| unsupported(host, accepted))?;
         let storable = is_storable(response.headers());
         let (data, held) = read(&mut response, &shared.options, host).await?;
-        let image = Image { media_type, data };
         if storable {
-            shared.kept.keep(url.into(), image.clone());
+            shared.kept.keep(url.into(), Image { media_type: media_type.clone(), data: data.clone() });
         }
-        Ok(Image { data: held.by(image.data), ..image })
+        Ok(Image { media_type, data: held.by(data) })
     }
 }
 
-/// Reads a body that was announced to be small enough, and is.
+/// Reads a body that was announced to be small enough, and is. With it comes the memory that it takes.
 async fn read(response: &mut Response, options: &ImageOptions, host: &str) -> Result<(Bytes, Held), ImageError> {
-    let max_bytes = options.max_bytes;
-    let too_large = || ImageError::TooLarge { host: host.to_owned(), limit_bytes: max_bytes };
-    if response.content_length().is_some_and(|length| length > max_bytes as u64) {
+    let too_large = || ImageError::TooLarge { host: host.to_owned(), limit_bytes: options.max_bytes };
+    if response.content_length().is_some_and(|length| length > options.max_bytes as u64) {
         return Err(too_large());
     }
     let (mut body, mut held) = (BytesMut::new(), Held::default());
@@ -252,19 +297,16 @@ async fn read(response: &mut Response, options: &ImageOptions, host: &str) -> Re
             .await
             .map_err(|error| ImageError::Unreachable { host: host.to_owned(), source: error.without_url() })?;
         match chunk {
-            Some(chunk) if body.len() + chunk.len() > max_bytes => return Err(too_large()),
+            Some(chunk) if body.len() + chunk.len() > options.max_bytes => return Err(too_large()),
             Some(chunk) => {
-                grow(&options.memory, &mut held, body.len() + chunk.len())?;
+                let length = body.len() + chunk.len();
+                options.memory.grow(&mut held, length).map_err(|_| ImageError::Overloaded)?;
                 body.extend_from_slice(&chunk);
             }
             None if body.is_empty() => return Err(ImageError::Empty { host: host.to_owned() }),
             None => return Ok((body.freeze(), held)),
         }
     }
-}
-
-fn grow(memory: &Memory, held: &mut Held, length: usize) -> Result<(), ImageError> {
-    memory.grow(held, length).map_err(|_| ImageError::Overloaded)
 }
 
 fn accept(image: Image, accepted: &[&str], host: &str) -> Result<Image, ImageError> {

@@ -12,7 +12,8 @@ const SECRET_PATH: &str = "/s3cret/path?signature=s3cret";
 
 /// Images that may be fetched from this machine, as no installation may.
 fn local(options: ImageOptions) -> Images {
-    Images::within(options, AddressPolicy::new(false, ["127.0.0.1".to_owned()]), Lookup::System).unwrap()
+    let addresses = AddressPolicy::new(false, ["127.0.0.1".to_owned()]);
+    Images::within(ImageOptions { addresses, ..options }, Lookup::System).unwrap()
 }
 
 fn png(body: &[u8]) -> Vec<u8> {
@@ -140,10 +141,16 @@ async fn private_addresses_are_refused_whatever_connections_may_call() {
     let server = answering(png(b"secret")).await;
     let port = server.address.port();
     let mixed: [SocketAddr; 2] = ["8.8.8.8:0".parse().unwrap(), "127.0.0.1:0".parse().unwrap()];
-    let lookup = Lookup::Scripted(Arc::new(move |_: &str| mixed.to_vec()));
-    let scripted = Images::within(ImageOptions::default(), AddressPolicy::default(), lookup).unwrap();
-    let error = scripted.fetch(PROJECT, &format!("http://mixed.example:{port}/"), &ACCEPTED).await.unwrap_err();
-    assert!(matches!(error, ImageError::Forbidden { .. }), "{error:?}");
+    let lookup = move |name: &str| if name == "mixed.example" { mixed.to_vec() } else { Vec::new() };
+    let lookup = Lookup::Scripted(Arc::new(lookup));
+    let scripted = Images::within(ImageOptions::default(), lookup).unwrap();
+    // A name that leads inside is answered like one that leads nowhere.
+    for host in ["mixed.example", "nobody.example"] {
+        let error = scripted.fetch(PROJECT, &format!("http://{host}:{port}/"), &ACCEPTED).await.unwrap_err();
+        assert!(matches!(error, ImageError::Unreachable { .. }), "{error:?}");
+        assert_eq!((error.status(), error.code()), (400, "image_fetch_failed"));
+        assert_eq!(error.to_string(), format!("the image could not be fetched from {host}"));
+    }
     for images in [Images::new(ImageOptions::default()).unwrap(), scripted] {
         for host in ["127.0.0.1", "127.1", "2130706433", "[::1]", "[::ffff:127.0.0.1]", "localhost", "a.localhost."] {
             let error = images.fetch(PROJECT, &format!("http://{host}:{port}/a.png"), &ACCEPTED).await.unwrap_err();
@@ -245,21 +252,75 @@ async fn too_many_at_once_are_told_when_to_come_again_and_a_dropped_fetch_gives_
     third.await.unwrap().unwrap();
 }
 
+async fn fetch_all(images: &Images, urls: &[String]) -> Result<FetchedImages, ImageError> {
+    images.fetch_all(PROJECT, urls, &ACCEPTED, images.deadline()).await
+}
+
 #[tokio::test]
-async fn a_request_has_at_most_eight_and_each_is_fetched_once() {
+async fn a_request_names_at_most_eight_and_each_is_fetched_once() {
     let server = TestServer::start(|request| async move { png(request.split(' ').nth(1).unwrap().as_bytes()) }).await;
     let images = local(ImageOptions::default());
     let urls: Vec<String> = (0..9).map(|index| server.url(&format!("/{index}"))).collect();
-    let error = images.fetch_all(PROJECT, &urls, &ACCEPTED).await.unwrap_err();
-    assert!(matches!(error, ImageError::TooMany { limit: 8 }));
+    let nine_times_one = vec![urls[0].clone(); 9];
+    for urls in [&urls, &nine_times_one] {
+        let error = fetch_all(&images, urls).await.unwrap_err();
+        assert!(matches!(error, ImageError::TooMany { limit: 8 }));
+    }
     assert_eq!(server.requests().len(), 0);
-    let twice: Vec<String> = urls[..8].iter().chain(&urls[..8]).cloned().collect();
-    let got = images.fetch_all(PROJECT, &twice, &ACCEPTED).await.unwrap();
+    let twice: Vec<String> = urls[..4].iter().chain(&urls[..4]).cloned().collect();
+    let got = fetch_all(&images, &twice).await.unwrap();
     for (index, url) in urls.iter().enumerate() {
         let data = got.get(url).map(|image| image.data.to_vec());
-        assert_eq!(data, (index < 8).then(|| format!("/{index}").into_bytes()));
+        assert_eq!(data, (index < 4).then(|| format!("/{index}").into_bytes()));
     }
-    assert_eq!(server.requests().len(), 8);
+    assert_eq!((server.requests().len(), got.written_bytes()), (4, 8 * 4));
+}
+
+#[tokio::test]
+async fn images_of_a_request_are_fetched_side_by_side_and_each_is_waited_for_no_longer_than_all() {
+    let inside = Arc::new(Semaphore::new(0));
+    let entered = Arc::clone(&inside);
+    // Answers once four are there.
+    let server = TestServer::start(move |_| {
+        let entered = Arc::clone(&entered);
+        async move {
+            entered.add_permits(1);
+            let _four = entered.acquire_many(4).await.unwrap();
+            png(b"x")
+        }
+    })
+    .await;
+    let urls: Vec<String> = (0..8).map(|index| server.url(&format!("/{index}"))).collect();
+    let got = fetch_all(&local(ImageOptions::default()), &urls).await.unwrap();
+    assert!(urls.iter().all(|url| got.get(url).is_some()));
+
+    let silent = TestServer::start(|_| std::future::pending()).await;
+    let images = local(ImageOptions::default());
+    let by = Instant::now() + Duration::from_millis(20);
+    let error = images.fetch_all(PROJECT, &[silent.url("/")], &ACCEPTED, by).await.unwrap_err();
+    assert!(matches!(error, ImageError::LateTogether), "{error:?}");
+    assert_eq!((error.status(), error.code()), (400, "image_fetch_failed"));
+}
+
+#[tokio::test]
+async fn images_in_use_take_memory_and_those_only_kept_take_none() {
+    let server = answering(png(&[1; 4096])).await;
+    let memory = Memory::of(10 * 1024);
+    let images = local(ImageOptions { memory: memory.clone(), ..ImageOptions::default() });
+    let urls: Vec<String> = (0..3).map(|index| server.url(&format!("/{index}"))).collect();
+    let two = fetch_all(&images, &urls[..2]).await.unwrap();
+    // Whether it is fetched anew or was kept.
+    for url in [&urls[2], &urls[0]] {
+        let error = fetch_all(&images, std::slice::from_ref(url)).await.unwrap_err();
+        assert!(matches!(error, ImageError::Overloaded), "{error:?}");
+        assert_eq!((error.status(), error.code()), (503, "overloaded"));
+    }
+    let clone = two.get(&urls[0]).unwrap().data.clone();
+    drop(two);
+    memory.grow(&mut Held::default(), 7 * 1024).unwrap_err();
+    drop(clone);
+    memory.grow(&mut Held::default(), 10 * 1024).unwrap();
+    fetch_all(&images, &urls[1..]).await.unwrap();
 }
 
 #[tokio::test]

@@ -39,6 +39,11 @@ pub(crate) trait Tap: fmt::Debug + Send {
     /// The bytes of an event that has not arrived whole.
     fn waiting(&self) -> usize;
 
+    /// The bytes that are kept of the answer for its end.
+    fn kept(&self) -> usize {
+        0
+    }
+
     /// Whether an event with data has passed; one that carries an error has not.
     fn saw_event(&self) -> bool;
 

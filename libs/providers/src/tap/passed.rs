@@ -21,6 +21,11 @@ pub(crate) trait Passing: fmt::Debug + Send {
     /// type.
     fn pass(&mut self, kind: &str, text: &str, data: &Members<'_>, rules: &SpliceRules) -> Splices;
 
+    /// The bytes of the answer that it keeps.
+    fn kept(&self) -> usize {
+        0
+    }
+
     /// Appends a member of ours as an event.
     fn tell(&self, member: Member<'_>, out: &mut BytesMut);
 
@@ -148,6 +153,10 @@ impl Tap for Passed {
 
     fn waiting(&self) -> usize {
         self.scanner.waiting()
+    }
+
+    fn kept(&self) -> usize {
+        self.passing.kept()
     }
 
     fn saw_event(&self) -> bool {

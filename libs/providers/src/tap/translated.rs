@@ -179,6 +179,10 @@ impl Tap for Translated {
         }
     }
 
+    fn kept(&self) -> usize {
+        self.writer.kept()
+    }
+
     fn saw_event(&self) -> bool {
         self.saw_event
     }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
-use providers::{Countable, Delivered, EmbeddingInput, EmbeddingsRequest, Inbound, MessagesRequest};
+use providers::{ClientDialect, Countable, Delivered, EmbeddingInput, EmbeddingsRequest, Inbound, MessagesRequest};
 use runtime::Blocking;
 use tokens::{Family, ImageTokens, count, count_messages, estimate, is_loaded};
 
@@ -16,6 +16,9 @@ const ESTIMATED_IN_PLACE_BYTES: usize = 8 * 1024;
 /// Texts up to this size are counted in place once the vocabulary is there, for the same reason: some ten microseconds a
 /// KiB.
 const COUNTED_IN_PLACE_BYTES: usize = 2 * 1024;
+
+/// Something is done with requests up to this size in place: a millisecond at most, about what handing over costs.
+const IN_PLACE_BYTES: usize = 128 * 1024;
 
 /// A count takes milliseconds, so this is only reached by a process that is far beyond what it can do.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -42,7 +45,8 @@ impl Measure {
     }
 }
 
-/// Counts tokens, a few texts at a time.
+/// Counts tokens, a few texts at a time. Clones share their turns.
+#[derive(Clone)]
 pub(crate) struct TokenCounter {
     blocking: Blocking,
 }
@@ -117,6 +121,25 @@ impl TokenCounter {
         self.work(move || of_all(&texts)).await
     }
 
+    /// Does something with a request: in place if it is small, else read anew where it may block. `request` is that of
+    /// `body`, if it has been read.
+    pub(crate) async fn with<T: Send + 'static>(
+        &self,
+        dialect: ClientDialect,
+        body: &Bytes,
+        request: Option<&Inbound<'_>>,
+        work: impl FnOnce(&Inbound<'_>) -> T + Send + 'static,
+    ) -> Result<T, EdgeError> {
+        if body.len() > IN_PLACE_BYTES {
+            let body = body.clone();
+            return self.work(move || Ok(work(&Inbound::parse(dialect, &body)?))).await?;
+        }
+        Ok(match request {
+            Some(request) => work(request),
+            None => work(&Inbound::parse(dialect, body)?),
+        })
+    }
+
     /// Does work of this kind where it may block.
     pub(crate) async fn work<T: Send + 'static>(
         &self,
@@ -176,8 +199,6 @@ fn whole(tokens: usize) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use providers::ClientDialect;
-
     use super::*;
 
     #[tokio::test]

@@ -3,17 +3,18 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use http::HeaderMap;
 use ledger::{OpenCall, PriceBook};
 use providers::{
-    Answer, AnthropicHeaders, Attempts, ChatCall, ClientDialect, Destination, FetchedImages, Inbound, Outgoing,
-    OutputBound, Providers, UpstreamError,
+    Answer, AnthropicHeaders, Attempts, ChatCall, ClientDialect, Destination, FetchedImages, Held, Inbound, MakeCalls,
+    Memory, Outgoing, OutputBound, Providers, UpstreamError,
 };
 use tokens::Family;
 use tokio::time::Instant;
 
 use super::prepare::unbounded_output;
-use crate::admission::MODEL;
+use crate::admission::{MODEL, TokenCounter};
 use crate::catalog::{PublicRoute, Target};
 use crate::error::EdgeError;
 use crate::state::Edge;
@@ -46,19 +47,31 @@ pub(super) struct Itinerary {
 
 /// The client's request, made ready for one place after the other.
 struct Requests {
-    dialect: ClientDialect,
-    received: Bytes,
+    /// Until nothing has to be made of it any more.
+    source: Option<Arc<Source>>,
     route: Arc<PublicRoute>,
     /// Places in the route's targets.
     targets: Vec<usize>,
+    member: Option<String>,
+    made: Vec<Option<Result<ChatCall, UpstreamError>>>,
+    counter: TokenCounter,
+}
+
+/// What requests are made of.
+struct Source {
+    dialect: ClientDialect,
+    received: Bytes,
+    route: Arc<PublicRoute>,
+    targets: Vec<usize>,
     texts: Texts,
-    made: Vec<Option<ChatCall>>,
+    memory: Memory,
 }
 
 impl Itinerary {
     /// For a request that has been read. What it becomes at the first place is made now, and at others when they are
     /// needed.
-    pub(super) fn new(
+    pub(super) async fn new(
+        edge: &Edge,
         route: Arc<PublicRoute>,
         targets: Vec<usize>,
         received: &Bytes,
@@ -71,12 +84,21 @@ impl Itinerary {
             let target = route.targets.get(*at).ok_or_else(|| EdgeError::internal("a target is missing"))?;
             destinations.push(Destination { connection: target.connection()?, group: target.group });
         }
-        let made = vec![None; targets.len()];
-        let dialect = inbound.dialect();
-        let mut requests = Requests { dialect, received: received.clone(), route, targets, texts, made };
-        let first = requests.make(0, inbound).ok();
+        let made = targets.iter().map(|_| None).collect();
+        let member = texts.member.clone();
+        let source = Source {
+            dialect: inbound.dialect(),
+            received: received.clone(),
+            route: Arc::clone(&route),
+            targets: targets.clone(),
+            texts,
+            memory: edge.providers.memory().clone(),
+        };
+        let source = Some(Arc::new(source));
+        let mut requests = Requests { source, route, targets, member, made, counter: edge.counter.clone() };
+        let first = requests.make(0, Some(inbound)).await;
         if let Some(place) = requests.made.first_mut() {
-            *place = first;
+            *place = Some(first);
         }
         Ok(Self { destinations, requests, prices })
     }
@@ -93,14 +115,13 @@ impl Itinerary {
         attempts: &mut Attempts,
     ) -> Result<Answer, UpstreamError> {
         let Self { destinations, requests, .. } = self;
-        providers.chat(destinations, &mut |at| requests.call(at), attempts).await
+        providers.chat(destinations, requests, attempts).await
     }
 
     /// Lets go of everything that only sending needs.
     pub(super) fn sent(&mut self) {
-        self.requests.received = Bytes::new();
-        self.requests.texts.images = FetchedImages::default();
-        for call in self.requests.made.iter_mut().flatten() {
+        self.requests.source = None;
+        for call in self.requests.made.iter_mut().flatten().flatten() {
             call.body = Bytes::new();
         }
     }
@@ -129,13 +150,13 @@ impl Itinerary {
 
     /// What the place was not told of the request.
     fn dropped(&self, at: usize) -> &[String] {
-        let made = self.requests.made.get(at).and_then(Option::as_ref);
+        let made = self.requests.made.get(at).and_then(|made| made.as_ref()?.as_ref().ok());
         made.map(|call| call.dropped.as_slice()).unwrap_or_default()
     }
 
     /// The `ragmux` member of the answer.
     pub(super) fn member(&self) -> Option<&str> {
-        self.requests.texts.member.as_deref()
+        self.requests.member.as_deref()
     }
 }
 
@@ -144,20 +165,67 @@ impl Requests {
         self.route.targets.get(*self.targets.get(at)?)
     }
 
-    fn call(&mut self, at: usize) -> Result<ChatCall, UpstreamError> {
-        if let Some(call) = self.made.get(at).and_then(Option::as_ref) {
-            return Ok(call.clone());
+    async fn make(&self, at: usize, inbound: Option<&Inbound<'_>>) -> Result<ChatCall, UpstreamError> {
+        let source = self.source.as_ref().ok_or(UpstreamError::NoRoom)?;
+        let (from, dialect) = (Arc::clone(source), source.dialect);
+        let make = move |inbound: &Inbound<'_>| from.make(at, inbound);
+        match self.counter.with(dialect, &source.received, inbound, make).await {
+            Ok(made) => made,
+            Err(EdgeError::Request(error)) => Err(UpstreamError::Unfit(error)),
+            Err(error) => {
+                let error: &dyn std::error::Error = &error;
+                tracing::warn!(error, "a request could not be made for a provider");
+                Err(UpstreamError::NoRoom)
+            }
         }
-        let inbound = Inbound::parse(self.dialect, &self.received).map_err(UpstreamError::Unfit)?;
-        let call = self.make(at, &inbound)?;
-        if let Some(place) = self.made.get_mut(at) {
-            *place = Some(call.clone());
-        }
+    }
+}
+
+impl MakeCalls for Requests {
+    fn call(&mut self, at: usize) -> BoxFuture<'_, Result<ChatCall, UpstreamError>> {
+        Box::pin(async move {
+            let made = match self.made.get_mut(at) {
+                // A failure is told once.
+                Some(made @ Some(Err(_))) => made.take(),
+                Some(Some(Ok(call))) => return Ok(call.clone()),
+                Some(None) | None => None,
+            };
+            let call = match made {
+                Some(made) => made?,
+                None => self.make(at, None).await?,
+            };
+            if let Some(place) = self.made.get_mut(at) {
+                *place = Some(Ok(call.clone()));
+            }
+            Ok(call)
+        })
+    }
+}
+
+impl Source {
+    /// Makes the request for a place. It holds the memory that it takes, but for what the client's own body stands for:
+    /// as much again as it is long.
+    fn make(&self, at: usize, inbound: &Inbound<'_>) -> Result<ChatCall, UpstreamError> {
+        let target = self.targets.get(at).and_then(|at| self.route.targets.get(*at));
+        let target = target.ok_or(UpstreamError::LeftAlone { retry_after: None })?;
+        let stood_for = if at == 0 { self.received.len() } else { 0 };
+        let pictures = match Inbound::wants_images(self.dialect, target.provider) {
+            true => self.texts.images.written_bytes(),
+            false => 0,
+        };
+        let mut held = Held::default();
+        let mut hold = |length: usize| {
+            self.memory.grow(&mut held, length.saturating_sub(stood_for)).map_err(|_| UpstreamError::NoRoom)
+        };
+        hold(self.received.len().saturating_add(pictures))?;
+        let mut call = self.write(target, inbound)?;
+        hold(call.body.len())?;
+        held.shrink(call.body.len().saturating_sub(stood_for));
+        call.body = held.by(call.body);
         Ok(call)
     }
 
-    fn make(&self, at: usize, inbound: &Inbound<'_>) -> Result<ChatCall, UpstreamError> {
-        let target = self.target(at).ok_or(UpstreamError::LeftAlone { retry_after: None })?;
+    fn write(&self, target: &Target, inbound: &Inbound<'_>) -> Result<ChatCall, UpstreamError> {
         let texts = &self.texts;
         let bound = texts.output_tokens.zip(target.output_field.member());
         // What is held may be more than this model can write, and some refuse to be asked for that.

@@ -4,12 +4,15 @@ use bytes::Bytes;
 use domain::{Enforcement, NanoUsd, ProjectId, ProviderType, RequestId};
 use http::HeaderMap;
 use ledger::{Ending, OpenCall};
-use providers::{ClientDialect, FetchedImages, ImageError, Inbound, costly_betas};
+use providers::{ClientDialect, FetchedImages, Inbound, costly_betas};
 use rand::rng;
 
 use super::answer::Asked;
 use super::itinerary::{Itinerary, Texts};
-use crate::admission::{Admitted, Claim, DEFAULT_OUTPUT, LARGEST_OUTPUT, Measure, Model, admit, settle_ended};
+use crate::admission::{
+    Admitted, Claim, DEFAULT_OUTPUT, LARGEST_OUTPUT, Measure, Model, admit, ended_as, interrupted, settle_ended,
+    settle_interrupted,
+};
 use crate::catalog::{PublicRoute, Target, distinct_providers};
 use crate::error::{EdgeError, Failure};
 use crate::grounding::{Grounded, Plan, Way, sources_member};
@@ -107,13 +110,20 @@ pub(super) async fn prepare(
         call.entry_mut().rag_hits = i32::try_from(grounded.hits.len()).ok();
         grounded.describe(&mut headers);
     }
-    let images = match images(edge, caller.project, route, &targets, inbound).await {
-        Ok(images) => images,
-        Err(error) => {
-            let ending = if error.status() == 400 { Ending::Rejected } else { Ending::Fault };
-            call.finish(ending, error.status(), Some(error.code()));
+    let fetched = tokio::select! {
+        biased;
+        images = images(edge, caller.project, route, &targets, received, inbound) => Ok(images),
+        interruption = interrupted(&caller, &mut call) => Err(interruption),
+    };
+    let images = match fetched {
+        Ok(Ok(images)) => images,
+        Ok(Err(error)) => {
+            let (status, code) = ended_as(&error);
+            let ending = if status == 400 { Ending::Rejected } else { Ending::Fault };
+            call.finish(ending, status, code.as_deref());
             return Err(Failure::with(error, headers));
         }
+        Err(interruption) => return Err(settle_interrupted(edge, &caller, *call, interruption, headers)),
     };
     let texts = Texts {
         public_model: chosen.public_model.clone(),
@@ -125,7 +135,7 @@ pub(super) async fn prepare(
         anthropic,
         images,
     };
-    let itinerary = Itinerary::new(chosen.route, targets, received, inbound, texts, prices)?;
+    let itinerary = Itinerary::new(edge, chosen.route, targets, received, inbound, texts, prices).await?;
     Ok(Ready { id, dialect: inbound.dialect(), call, headers, itinerary })
 }
 
@@ -136,20 +146,26 @@ async fn images(
     project: ProjectId,
     route: &PublicRoute,
     targets: &[usize],
+    received: &Bytes,
     inbound: &Inbound<'_>,
-) -> Result<FetchedImages, ImageError> {
+) -> Result<FetchedImages, EdgeError> {
     let mut images = FetchedImages::default();
-    let mut asked: Vec<ProviderType> = Vec::new();
-    for (place, at) in targets.iter().enumerate() {
-        let Some(provider) = route.targets.get(*at).map(|target| target.provider) else { continue };
-        if asked.contains(&provider) {
-            continue;
-        }
-        asked.push(provider);
-        let Some((urls, accepted)) = inbound.images_to_fetch(provider) else { continue };
-        match edge.images.fetch_all(project, &urls, accepted).await {
+    let dialect = inbound.dialect();
+    let mut asked = distinct_providers(targets.iter().filter_map(|at| route.targets.get(*at)));
+    let first = asked.first().copied();
+    asked.retain(|provider| Inbound::wants_images(dialect, *provider));
+    if asked.is_empty() {
+        return Ok(images);
+    }
+    let providers = asked.clone();
+    let look = move |inbound: &Inbound<'_>| inbound.images_to_fetch(&providers);
+    let wanted = edge.counter.with(dialect, received, Some(inbound), look).await?;
+    let deadline = edge.images.deadline();
+    for (provider, wanted) in asked.into_iter().zip(wanted) {
+        let Some(wanted) = wanted else { continue };
+        match edge.images.fetch_all(project, &wanted.urls, wanted.accepted, deadline).await {
             Ok(fetched) => images.add(fetched),
-            Err(error) if place == 0 => return Err(error),
+            Err(error) if first == Some(provider) => return Err(error.into()),
             Err(error) => tracing::debug!(code = error.code(), "an image for another provider could not be fetched"),
         }
     }

@@ -27,6 +27,7 @@ mod models;
 mod moderations;
 mod pace;
 mod passages;
+mod pictures;
 mod reported_cost;
 mod rerank;
 mod reranked;

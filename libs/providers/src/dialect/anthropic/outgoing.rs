@@ -11,6 +11,7 @@ use crate::hub::{
     Block, Conversation, Format, ImageSource, Role, SettingKind, Tool, ToolChoice, Turn, input_object, leave_out,
     text_of_document,
 };
+use crate::images::ImageText;
 use crate::json::Members;
 
 /// The bound for an answer that nobody else bounds: the API insists on one (Anthropic API reference, Create a Message,
@@ -108,7 +109,7 @@ enum Kind<'a> {
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Source<'a> {
     Url { url: &'a str },
-    Base64 { media_type: &'a str, data: Cow<'a, str> },
+    Base64 { media_type: &'a str, data: ImageText<'a> },
     Text { media_type: &'static str, data: String },
 }
 
@@ -347,7 +348,7 @@ fn document<'a>(media_type: &'a str, data: &'a str) -> Result<Source<'a>, Reques
         must: "free of files other than PDF and plain text, which the provider cannot read",
     };
     match media_type {
-        "application/pdf" => Ok(Source::Base64 { media_type, data: Cow::Borrowed(data) }),
+        "application/pdf" => Ok(Source::Base64 { media_type, data: ImageText::Given(data) }),
         kind => {
             let data = text_of_document(kind, data).ok_or_else(unreadable)?;
             Ok(Source::Text { media_type: "text/plain", data })

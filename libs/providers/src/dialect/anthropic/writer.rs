@@ -359,6 +359,10 @@ impl Writer for MessageWriter {
         }
     }
 
+    fn kept(&self) -> usize {
+        self.held_bytes
+    }
+
     fn is_overfull(&self) -> bool {
         self.held_bytes > MAX_EVENT_BYTES
     }

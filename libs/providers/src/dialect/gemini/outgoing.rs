@@ -1,11 +1,12 @@
 //! The body of a request, written from the form that all dialects have in common.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::schema::{Schema, answer, parameters};
+use super::schema::{Room, Schema, answer, parameters};
 use super::thinking::{Thinking, insists_on_signatures, thinking};
 use super::{IMAGE_TYPES, is_file};
 use crate::dialect::openai::{Outgoing, RequestError};
@@ -13,6 +14,7 @@ use crate::hub::{
     Block, Conversation, Format, ImageSource, Role, SettingKind, Tool, ToolChoice, Turn, input_object, joined_text,
     leave_out,
 };
+use crate::images::ImageText;
 use crate::json::Members;
 
 /// The most stop sequences (Gemini API reference, GenerationConfig, `stopSequences`).
@@ -67,7 +69,7 @@ enum Data<'a> {
     #[serde(rename = "inlineData", rename_all = "camelCase")]
     Inline {
         mime_type: &'a str,
-        data: Cow<'a, str>,
+        data: ImageText<'a>,
     },
     #[serde(rename = "fileData", rename_all = "camelCase")]
     File {
@@ -171,7 +173,8 @@ pub(crate) fn body(
     outgoing: &Outgoing<'_>,
     dropped: &mut Vec<String>,
 ) -> Result<Vec<u8>, RequestError> {
-    let mut writing = Writing { conversation, outgoing, dropped };
+    let tool_names = conversation.tool_names();
+    let mut writing = Writing { conversation, outgoing, tool_names, schemas: Room::default(), dropped };
     let mut contents = Vec::with_capacity(conversation.turns.len());
     for turn in &conversation.turns {
         let parts = writing.turn(turn)?;
@@ -207,6 +210,9 @@ fn invalid(must: &'static str) -> RequestError {
 struct Writing<'a, 'b> {
     conversation: &'a Conversation<'b>,
     outgoing: &'a Outgoing<'a>,
+    /// By the ids of their calls.
+    tool_names: HashMap<&'a str, &'a str>,
+    schemas: Room,
     dropped: &'a mut Vec<String>,
 }
 
@@ -284,7 +290,7 @@ impl<'a> Writing<'a, '_> {
                 self.image(source)?
             }
             Block::Document { media_type, data, .. } => {
-                Data::Inline { mime_type: media_type, data: Cow::Borrowed(data) }
+                Data::Inline { mime_type: media_type, data: ImageText::Given(data) }
             }
             Block::Reasoning { .. } => return Ok(None),
             Block::RedactedReasoning { .. } => {
@@ -295,7 +301,7 @@ impl<'a> Writing<'a, '_> {
                 Data::FunctionCall { id, name, args: input_object(arguments) }
             }
             Block::ToolResult { call_id, name, content, is_error, .. } => {
-                let name = name.as_deref().or_else(|| self.conversation.tool_name(call_id));
+                let name = name.as_deref().or_else(|| self.tool_names.get(call_id.as_ref()).copied());
                 let name = name.ok_or_else(|| invalid("free of results of tools that were not called before"))?;
                 Data::FunctionResponse { id: call_id, name, response: response(content, *is_error) }
             }
@@ -303,8 +309,7 @@ impl<'a> Writing<'a, '_> {
     }
 
     fn image(&self, source: &'a ImageSource<'_>) -> Result<Data<'a>, RequestError> {
-        const READABLE: &str =
-            "free of images other than PNG, JPEG, WebP, HEIC and HEIF, in padded standard base64 where they are inline";
+        const READABLE: &str = "free of images other than PNG, JPEG, WebP, HEIC and HEIF";
         match source {
             ImageSource::Url(url) if is_file(url) => Ok(Data::File { file_uri: url }),
             source => {
@@ -316,11 +321,6 @@ impl<'a> Writing<'a, '_> {
     }
 
     fn tools(&mut self) -> Vec<Tools<'a>> {
-        let declaration = |tool: &'a Tool<'_>| Declaration {
-            name: &tool.name,
-            description: tool.description.as_deref(),
-            parameters: tool.parameters.and_then(parameters),
-        };
         let tools = &self.conversation.tools;
         if tools.iter().any(|tool| tool.strict == Some(true)) {
             self.drop("strict");
@@ -328,6 +328,11 @@ impl<'a> Writing<'a, '_> {
         if tools.iter().any(|tool| tool.cache.is_some()) {
             self.drop("cache_control");
         }
+        let declaration = |tool: &'a Tool<'_>| Declaration {
+            name: &tool.name,
+            description: tool.description.as_deref(),
+            parameters: tool.parameters.and_then(|schema| parameters(schema, &mut self.schemas)),
+        };
         let function_declarations: Vec<_> = tools.iter().map(declaration).collect();
         if function_declarations.is_empty() { Vec::new() } else { vec![Tools { function_declarations }] }
     }
@@ -356,7 +361,7 @@ impl<'a> Writing<'a, '_> {
             Some(Format::Json) => config.response_mime_type = Some("application/json"),
             Some(Format::Schema { schema, .. }) => {
                 config.response_mime_type = Some("application/json");
-                config.response_schema = Some(answer(schema));
+                config.response_schema = Some(answer(schema, &mut self.schemas));
             }
             None => {}
         }

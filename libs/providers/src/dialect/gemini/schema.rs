@@ -2,24 +2,36 @@
 //!
 //! Nothing here fails: what has no place is left out, and what cannot be told becomes a described string. The same schema
 //! always gives the same bytes, properties in the client's order, so that a provider's cache of prompts stays of use.
+//!
+//! What comes of a schema grows with the schema and no faster: references may lead to the same part again and again, so
+//! what they repeat is bounded.
+
+mod layers;
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
+use self::layers::Layers;
 use crate::json::{Members, elements, text_of};
 
 // Bounds of ours, beyond what schemas of tools have: the API tells none but that of a schema that is too complex, and
 // what a client sends must not take for ever to be read.
 /// References within references are followed so far.
 const MAX_REFERENCES: usize = 8;
+/// A reference takes so many steps.
+const MAX_STEPS: usize = 16;
 /// Schemas within schemas are read so far.
 const MAX_DEPTH: usize = 40;
 /// So many schemas come of one: references to references may double at every step.
 const MAX_SCHEMAS: usize = 4096;
+/// So many come of all schemas of a request.
+const MAX_SCHEMAS_TOGETHER: usize = 65_536;
+/// So many bytes of a request's schemas may be said once more, beyond as many as they have themselves.
+const REPEATED_BYTES: usize = 1024 * 1024;
 /// So many schemas are read as one.
 const MAX_LAYERS: usize = 64;
 
@@ -136,126 +148,127 @@ fn as_map<S: Serializer>(properties: &[(String, Schema)], serializer: S) -> Resu
     map.end()
 }
 
+/// What all schemas of a request may come to.
+#[derive(Debug)]
+pub(super) struct Room {
+    schemas: usize,
+    repeated_bytes: usize,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self { schemas: MAX_SCHEMAS_TOGETHER, repeated_bytes: REPEATED_BYTES }
+    }
+}
+
+impl Room {
+    /// Whether so many bytes may be said once more.
+    fn repeat(&mut self, bytes: usize) -> bool {
+        let left = self.repeated_bytes.checked_sub(bytes);
+        self.repeated_bytes = left.unwrap_or(self.repeated_bytes);
+        left.is_some()
+    }
+}
+
 /// The arguments of a function; `None` where it takes none.
-pub(super) fn parameters(schema: &RawValue) -> Option<Schema> {
-    let schema = cleaned(schema, Kind::Object);
+pub(super) fn parameters(schema: &RawValue, room: &mut Room) -> Option<Schema> {
+    let schema = cleaned(schema, Kind::Object, room);
     let takes_some = !schema.any_of.is_empty() || !schema.properties.is_empty();
     takes_some.then_some(schema)
 }
 
 /// The form of an answer.
-pub(super) fn answer(schema: &RawValue) -> Schema {
-    cleaned(schema, Kind::Object)
+pub(super) fn answer(schema: &RawValue, room: &mut Room) -> Schema {
+    cleaned(schema, Kind::Object, room)
 }
 
-fn cleaned(root: &RawValue, fallback: Kind) -> Schema {
-    let mut cleaning = Cleaning { root, schemas: 0, references: Vec::new(), left_out: BTreeSet::new() };
+fn cleaned(root: &RawValue, fallback: Kind, room: &mut Room) -> Schema {
+    room.repeated_bytes = room.repeated_bytes.saturating_add(root.get().len());
+    let most = MAX_SCHEMAS.min(room.schemas);
+    let mut cleaning = Cleaning {
+        root,
+        room,
+        most,
+        schemas: 0,
+        references: Vec::new(),
+        parts: HashMap::new(),
+        left_out: BTreeSet::new(),
+    };
     let schema = cleaning.schema(root, fallback, 0);
+    cleaning.room.schemas -= cleaning.schemas;
     if !cleaning.left_out.is_empty() {
         tracing::debug!(keywords = ?cleaning.left_out, "a schema has keywords that the provider does not know");
     }
     schema
 }
 
-struct Cleaning<'a> {
+struct Cleaning<'a, 'r> {
     root: &'a RawValue,
+    room: &'r mut Room,
+    /// The most schemas that come of this one, and how many have.
+    most: usize,
     schemas: usize,
     /// The references that led to where we are.
     references: Vec<String>,
+    /// What references have led through, by where it stands in the text: each is read once.
+    parts: HashMap<*const u8, Part<'a>>,
     left_out: BTreeSet<&'static str>,
 }
 
-/// A schema, and all that apply together with it (`$ref`, `allOf`): the first that says something counts.
-#[derive(Default)]
-struct Layers<'a> {
-    list: Vec<Members<'a>>,
-    /// The last part of a reference that leads nowhere, or in a circle.
-    lost: Option<String>,
+/// A part of a schema that references lead through.
+enum Part<'a> {
+    Object(HashMap<String, &'a RawValue>),
+    Array(Vec<&'a RawValue>),
+    Nothing,
 }
 
-impl<'a> Layers<'a> {
-    fn get(&self, name: &str) -> Option<&'a RawValue> {
-        self.list.iter().find_map(|members| members.present(name))
-    }
-
-    fn text(&self, name: &str) -> Option<Cow<'a, str>> {
-        self.get(name).and_then(text_of)
-    }
-
-    fn whole(&self, name: &str) -> Option<u64> {
-        let number = self.get(name)?.get();
-        number.parse().ok().or_else(|| number.strip_suffix(".0")?.parse().ok())
-    }
-
-    /// A bound, or the one that is not part of the range itself: the API knows only the first.
-    fn bound(&self, names: [&str; 2]) -> Option<Box<RawValue>> {
-        let number = |name| self.get(name).filter(|value| value.get().parse::<f64>().is_ok());
-        names.into_iter().find_map(number).map(ToOwned::to_owned)
-    }
-
-    fn has(&self, names: &[&str]) -> bool {
-        names.iter().any(|name| self.get(name).is_some())
-    }
-
-    fn list(&self, name: &str) -> Vec<&'a RawValue> {
-        self.get(name).and_then(|value| elements(value.get()).ok()).unwrap_or_default()
-    }
-
-    /// The values there are to choose from.
-    fn values(&self) -> Vec<&'a RawValue> {
-        match self.get("const") {
-            Some(value) => vec![value],
-            None => self.list("enum"),
+impl<'a> Part<'a> {
+    fn read(value: &'a RawValue) -> Self {
+        match Members::parse(value.get()) {
+            Ok(members) => Self::Object(members.iter().map(|(name, value)| (name.to_owned(), value)).collect()),
+            Err(_) => elements(value.get()).map_or(Self::Nothing, Self::Array),
         }
     }
 
-    /// The kinds that are named, and whether null is among them.
-    fn kinds(&self) -> (Vec<Kind>, bool) {
-        let names = match self.get("type") {
-            Some(value) if value.get().starts_with('[') => elements(value.get()).unwrap_or_default(),
-            Some(value) => vec![value],
-            None => Vec::new(),
-        };
-        let (mut kinds, mut nullable) = (Vec::new(), false);
-        for name in names.into_iter().filter_map(text_of) {
-            let name = name.to_ascii_lowercase();
-            nullable |= name == "null";
-            kinds.extend(Kind::of(&name).filter(|kind| !kinds.contains(kind)));
-        }
-        (kinds, nullable)
-    }
-
-    /// The kind that fits what is said about it.
-    fn guess(&self) -> Option<Kind> {
-        if self.has(&["properties", "required", "additionalProperties", "patternProperties"]) {
-            Some(Kind::Object)
-        } else if self.has(&["items", "prefixItems", "minItems", "maxItems", "uniqueItems"]) {
-            Some(Kind::Array)
-        } else if let Some(kind) = self.values().into_iter().find_map(Kind::of_value) {
-            Some(kind)
-        } else if self.has(&["pattern", "minLength", "maxLength", "format"]) {
-            Some(Kind::String)
-        } else if self.has(&["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"]) {
-            Some(Kind::Number)
-        } else {
-            None
+    fn get(&self, step: &str) -> Option<&'a RawValue> {
+        match self {
+            Self::Object(members) => members.get(step).copied(),
+            Self::Array(elements) => elements.get(step.parse::<usize>().ok()?).copied(),
+            Self::Nothing => None,
         }
     }
 }
 
-impl<'a> Cleaning<'a> {
+impl<'a> Cleaning<'a, '_> {
     /// One schema. `fallback` is its kind where nothing tells.
     fn schema(&mut self, value: &'a RawValue, fallback: Kind, depth: usize) -> Schema {
-        self.schemas += 1;
-        if depth > MAX_DEPTH || self.schemas > MAX_SCHEMAS {
+        if depth > MAX_DEPTH || self.is_full() {
             return unknown("a value");
         }
+        self.schemas += 1;
         let before = self.references.len();
         let mut layers = Layers::default();
         self.collect(value, &mut layers);
         let schema = self.layered(&layers, fallback, depth);
         self.references.truncate(before);
         schema
+    }
+
+    /// Whether no more schemas may come of this one.
+    fn is_full(&self) -> bool {
+        self.schemas >= self.most
+    }
+
+    /// One schema after the other, as far as there is room.
+    fn each(&mut self, values: Vec<&'a RawValue>, fallback: Kind, depth: usize) -> Vec<Schema> {
+        let mut schemas = Vec::new();
+        for value in values {
+            if self.is_full() {
+                break;
+            }
+            schemas.push(self.schema(value, fallback, depth));
+        }
+        schemas
     }
 
     fn collect(&mut self, value: &'a RawValue, layers: &mut Layers<'a>) {
@@ -283,17 +296,18 @@ impl<'a> Cleaning<'a> {
         }
     }
 
-    /// Where a reference within the schema leads (RFC 6901).
-    fn target(&self, reference: &str) -> Option<&'a RawValue> {
+    /// Where a reference within the schema leads (RFC 6901), as far as there is room to say it once more.
+    fn target(&mut self, reference: &str) -> Option<&'a RawValue> {
         let mut at = self.root;
-        for step in reference.strip_prefix('#')?.split('/').skip(1) {
+        let steps = reference.strip_prefix('#')?.split('/').skip(1);
+        for (taken, step) in steps.enumerate() {
+            if taken == MAX_STEPS {
+                return None;
+            }
             let step = step.replace("~1", "/").replace("~0", "~");
-            at = match Members::parse(at.get()) {
-                Ok(members) => members.get(&step)?,
-                Err(_) => elements(at.get()).ok()?.get(step.parse::<usize>().ok()?).copied()?,
-            };
+            at = self.parts.entry(at.get().as_ptr()).or_insert_with(|| Part::read(at)).get(&step)?;
         }
-        Some(at)
+        self.room.repeat(at.get().len()).then_some(at)
     }
 
     fn layered(&mut self, layers: &Layers<'a>, fallback: Kind, depth: usize) -> Schema {
@@ -320,10 +334,9 @@ impl<'a> Cleaning<'a> {
             let rest: Vec<_> = variants.into_iter().filter(|variant| !is_null(variant)).collect();
             nullable |= rest.len() < count;
             let fallback = kinds.first().copied().or_else(|| layers.guess()).unwrap_or(fallback);
-            let schemas: Vec<_> = rest.into_iter().map(|variant| self.schema(variant, fallback, depth + 1)).collect();
-            one_of(schemas, fallback)
+            one_of(self.each(rest, fallback, depth + 1), fallback)
         };
-        schema.describe(layers.text("description"), nullable);
+        self.describe(&mut schema, layers.text("description"), nullable);
         schema
     }
 
@@ -359,10 +372,14 @@ impl<'a> Cleaning<'a> {
     }
 
     fn object(&mut self, layers: &Layers<'a>, into: &mut Schema, depth: usize) {
+        let mut names: HashSet<String> = HashSet::new();
         let objects = layers.list.iter().filter_map(|members| members.present("properties"));
         for properties in objects.filter_map(|value| Members::parse(value.get()).ok()) {
             for (name, value) in properties.iter() {
-                if !into.properties.iter().any(|(known, _)| known == name) {
+                if self.is_full() {
+                    break;
+                }
+                if names.insert(name.to_owned()) {
                     let schema = self.schema(value, Kind::String, depth + 1);
                     into.properties.push((name.to_owned(), schema));
                 }
@@ -370,9 +387,8 @@ impl<'a> Cleaning<'a> {
         }
         let lists = layers.list.iter().filter_map(|members| members.present("required"));
         for name in lists.filter_map(|value| elements(value.get()).ok()).flatten().filter_map(text_of) {
-            // The API refuses names that are no properties.
-            let is_property = into.properties.iter().any(|(known, _)| *known == name);
-            if is_property && !into.required.iter().any(|known| *known == *name) {
+            // The API refuses names that are no properties, and here each counts once.
+            if names.remove(&*name) {
                 into.required.push(name.into_owned());
             }
         }
@@ -385,23 +401,23 @@ impl<'a> Cleaning<'a> {
             Some(items) if items.get().starts_with('{') => of.push(items),
             _ => {}
         }
-        let schemas: Vec<_> = of.into_iter().map(|items| self.schema(items, Kind::String, depth + 1)).collect();
-        one_of(schemas, Kind::String)
+        one_of(self.each(of, Kind::String, depth + 1), Kind::String)
     }
-}
 
-impl Schema {
-    /// The API wants nothing beside variants, so what is said of all is said of each.
-    fn describe(&mut self, description: Option<Cow<'_, str>>, nullable: bool) {
-        if self.any_of.is_empty() {
-            self.description = description.map(Cow::into_owned).or_else(|| self.description.take());
-            self.nullable |= nullable;
+    /// The API wants nothing beside variants, so what is said of all is said of each, as far as there is room.
+    fn describe(&mut self, schema: &mut Schema, description: Option<Cow<'_, str>>, nullable: bool) {
+        if schema.any_of.is_empty() {
+            schema.description = description.map(Cow::into_owned).or_else(|| schema.description.take());
+            schema.nullable |= nullable;
             return;
         }
-        for variant in &mut self.any_of {
-            let own = variant.description.take();
-            variant.description = own.or_else(|| description.as_deref().map(str::to_owned));
+        for variant in &mut schema.any_of {
             variant.nullable |= nullable;
+            if let (None, Some(description)) = (&variant.description, description.as_deref())
+                && self.room.repeat(description.len())
+            {
+                variant.description = Some(description.to_owned());
+            }
         }
     }
 }
@@ -411,12 +427,9 @@ fn one_of(mut schemas: Vec<Schema>, fallback: Kind) -> Schema {
     let is_choice = |schema: &Schema| schema.kind == Some(Kind::String) && !schema.values.is_empty();
     if schemas.len() > 1 && schemas.iter().all(is_choice) {
         let nullable = schemas.iter().any(|schema| schema.nullable);
-        let mut values: Vec<String> = Vec::new();
-        for value in schemas.into_iter().flat_map(|schema| schema.values) {
-            if !values.contains(&value) {
-                values.push(value);
-            }
-        }
+        let mut known = HashSet::new();
+        let mut values: Vec<String> = schemas.into_iter().flat_map(|schema| schema.values).collect();
+        values.retain(|value| known.insert(value.clone()));
         return Schema { kind: Some(Kind::String), nullable, values, ..Schema::default() };
     }
     match (schemas.len(), schemas.pop()) {
@@ -438,13 +451,10 @@ fn one_of(mut schemas: Vec<Schema>, fallback: Kind) -> Schema {
 fn strings(values: &[&RawValue]) -> Vec<String> {
     let texts: Option<Vec<_>> =
         values.iter().filter(|value| value.get() != "null").map(|value| text_of(value)).collect();
-    let mut kept: Vec<String> = Vec::new();
-    for text in texts.unwrap_or_default() {
-        if !text.is_empty() && !kept.iter().any(|known| *known == *text) {
-            kept.push(text.into_owned());
-        }
-    }
-    kept
+    let mut texts = texts.unwrap_or_default();
+    let mut known = HashSet::new();
+    texts.retain(|text| !text.is_empty() && known.insert(text.clone()));
+    texts.into_iter().map(Cow::into_owned).collect()
 }
 
 fn is_null(variant: &RawValue) -> bool {

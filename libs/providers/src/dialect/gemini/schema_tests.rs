@@ -5,7 +5,7 @@ use super::*;
 
 fn clean(schema: &Value) -> Value {
     let raw = serde_json::value::to_raw_value(schema).unwrap();
-    serde_json::to_value(cleaned(&raw, Kind::String)).unwrap()
+    serde_json::to_value(cleaned(&raw, Kind::String, &mut Room::default())).unwrap()
 }
 
 #[test]
@@ -142,14 +142,17 @@ fn properties_keep_their_order() {
             .to_owned(),
     );
     assert_eq!(
-        serde_json::to_string(&answer(&raw.unwrap())).unwrap(),
+        serde_json::to_string(&answer(&raw.unwrap(), &mut Room::default())).unwrap(),
         r#"{"type":"OBJECT","properties":{"zeal":{"type":"STRING"},"age":{"type":"INTEGER"}},"required":["zeal"]}"#
     );
 }
 
 #[test]
 fn a_function_without_arguments_has_no_schema() {
-    let of = |text: &str| parameters(&RawValue::from_string(text.to_owned()).unwrap()).is_some();
+    let of = |text: &str| {
+        let schema = RawValue::from_string(text.to_owned()).unwrap();
+        parameters(&schema, &mut Room::default()).is_some()
+    };
     assert!(!of("{}") && !of(r#"{"type":"object","properties":{}}"#) && !of(r#"{"type":"string"}"#));
     assert!(of(r#"{"properties":{"a":{}}}"#));
 }
@@ -172,6 +175,51 @@ fn no_schema_is_too_large_to_be_cleaned() {
     assert!(clean(&deep).to_string().contains("a value, as JSON text"));
     let many: Vec<_> = (0..500).map(|at| json!({ "properties": { format!("p{at}"): {} } })).collect();
     assert!(clean(&json!({ "allOf": many })).to_string().len() < 10_000);
+}
+
+#[test]
+fn what_is_said_again_and_again_is_bounded_by_what_there_is() {
+    const LONG: usize = 100_000;
+    let long = "x".repeat(LONG);
+    let named: serde_json::Map<_, _> =
+        (0..3000).map(|at| (format!("p{at}"), json!({ "$ref": "#/$defs/long" }))).collect();
+    let defined = json!({ "properties": named, "$defs": { "long": { "type": "string", "description": long } } });
+    let variants: Vec<_> = (0..3000).map(|_| json!({ "type": "integer" })).collect();
+    let described = json!({ "description": long, "anyOf": variants });
+    for schema in [defined, described] {
+        let length = clean(&schema).to_string().len();
+        let most = 2 * schema.to_string().len() + REPEATED_BYTES;
+        assert!((5 * LONG..most).contains(&length), "{length}");
+    }
+    // A way through everything, once for each reference.
+    let mut deep = json!({ "type": "string" });
+    for _ in 0..MAX_STEPS {
+        deep = json!({ "a": deep });
+    }
+    let far = |steps: usize| json!({ "$ref": format!("#/x{}", "/a".repeat(steps)), "x": deep });
+    assert_eq!(clean(&far(MAX_STEPS - 1))["type"], "STRING");
+    assert_eq!(clean(&far(MAX_STEPS))["description"], "a, as JSON text");
+}
+
+#[test]
+fn schemas_have_room_for_so_many_each_and_together() {
+    let many = |properties: usize| {
+        let properties: serde_json::Map<_, _> = (0..properties).map(|at| (format!("p{at}"), json!({}))).collect();
+        let names: Vec<_> = properties.keys().cloned().collect();
+        serde_json::value::to_raw_value(&json!({ "properties": properties, "required": names })).unwrap()
+    };
+    let schema = parameters(&many(MAX_SCHEMAS + 5), &mut Room::default()).unwrap();
+    assert_eq!((schema.properties.len(), schema.required.len()), (MAX_SCHEMAS - 1, MAX_SCHEMAS - 1));
+    let (schema, mut room) = (many(999), Room::default());
+    let taken = (0..100).filter_map(|_| parameters(&schema, &mut room)).map(|schema| schema.properties.len() + 1);
+    assert_eq!(taken.sum::<usize>(), MAX_SCHEMAS_TOGETHER);
+    let lists = [
+        json!({ "anyOf": vec![json!({}); MAX_SCHEMAS + 5] }),
+        json!({ "prefixItems": vec![json!({}); MAX_SCHEMAS + 5] }),
+    ];
+    for list in lists {
+        assert!(clean(&list).to_string().matches("STRING").count() <= MAX_SCHEMAS);
+    }
 }
 
 fn any_schema() -> impl Strategy<Value = Value> {
@@ -224,7 +272,7 @@ proptest! {
     #[test]
     fn whatever_it_is_the_same_comes_of_it(schema in any_schema()) {
         let raw = serde_json::value::to_raw_value(&schema).unwrap();
-        let [first, second] = [(); 2].map(|()| serde_json::to_string(&answer(&raw)).unwrap());
+        let [first, second] = [(); 2].map(|()| serde_json::to_string(&answer(&raw, &mut Room::default())).unwrap());
         prop_assert_eq!(&first, &second);
         // Every schema in it has a kind or variants, and an array its items.
         fn check(schema: &Value) {

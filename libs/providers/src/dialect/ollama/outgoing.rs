@@ -1,6 +1,6 @@
 //! The body of a request, written from the form that all dialects have in common (Ollama API, Generate a chat message).
 
-use std::borrow::Cow;
+use std::collections::HashMap;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -11,6 +11,7 @@ use crate::hub::{
     Block, Conversation, Effort, Format, ImageSource, Reasoning, Role, SettingKind, ToolChoice, Turn, input_object,
     joined_text, leave_out, text_of_document,
 };
+use crate::images::ImageText;
 
 #[derive(Serialize)]
 struct Body<'a> {
@@ -35,7 +36,7 @@ struct Message<'a> {
     #[serde(skip_serializing_if = "String::is_empty")]
     thinking: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    images: Vec<Cow<'a, str>>,
+    images: Vec<ImageText<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tool_calls: Vec<Call<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -121,7 +122,8 @@ pub(crate) fn body(
     outgoing: &Outgoing<'_>,
     dropped: &mut Vec<String>,
 ) -> Result<Vec<u8>, RequestError> {
-    let mut writing = Writing { conversation, outgoing, dropped };
+    let tool_names = conversation.tool_names();
+    let mut writing = Writing { conversation, outgoing, tool_names, dropped };
     let mut messages = Vec::with_capacity(conversation.turns.len() + 1);
     for turn in &conversation.turns {
         match turn.role {
@@ -159,6 +161,8 @@ fn invalid(must: &'static str) -> RequestError {
 struct Writing<'a, 'b> {
     conversation: &'a Conversation<'b>,
     outgoing: &'a Outgoing<'a>,
+    /// By the ids of their calls.
+    tool_names: HashMap<&'a str, &'a str>,
     dropped: &'a mut Vec<String>,
 }
 
@@ -172,7 +176,7 @@ impl<'a> Writing<'a, '_> {
         let mut moved = Vec::new();
         for block in &turn.blocks {
             let Block::ToolResult { call_id, name, content, is_error, cache } = block else { continue };
-            let name = name.as_deref().or_else(|| self.conversation.tool_name(call_id));
+            let name = name.as_deref().or_else(|| self.tool_names.get(call_id.as_ref()).copied());
             let name = name.ok_or_else(|| invalid("free of results of tools that were not called before"))?;
             if *is_error {
                 self.drop("is_error");
@@ -257,9 +261,8 @@ impl<'a> Writing<'a, '_> {
         Ok(is_something.then_some(message))
     }
 
-    fn image(&self, source: &'a ImageSource<'_>) -> Result<Cow<'a, str>, RequestError> {
-        const READABLE: &str =
-            "free of images other than PNG, JPEG, GIF and WebP, in padded standard base64 where they are inline";
+    fn image(&self, source: &'a ImageSource<'_>) -> Result<ImageText<'a>, RequestError> {
+        const READABLE: &str = "free of images other than PNG, JPEG, GIF and WebP";
         let image = source.inline(self.outgoing.images, IMAGE_TYPES);
         image.map(|(_, data)| data).ok_or_else(|| invalid(READABLE))
     }

@@ -4,10 +4,11 @@
 //! were left out (an audio part, a tool that is no function, a file by its id) is refused.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use serde_json::value::RawValue;
 
-use super::request::{ChatRequest, OUTPUT_FIELDS, RequestError, SERVER_OUTPUT_FIELDS};
+use super::request::{ChatRequest, MAX_ITEMS, OUTPUT_FIELDS, RequestError, SERVER_OUTPUT_FIELDS};
 use super::turns;
 use crate::dialect::fields::{effort, invalid, object, required, settings};
 use crate::hub::{
@@ -118,7 +119,8 @@ impl ChatRequest<'_> {
     fn read_tools<'s>(&'s self, into: &mut Conversation<'s>) -> Result<(), RequestError> {
         let list = |name: &'static str| -> Result<Vec<&'s RawValue>, RequestError> {
             let Some(value) = self.members.present(name) else { return Ok(Vec::new()) };
-            elements(value.get()).map_err(|_| invalid(name, "an array"))
+            let list = elements(value.get()).map_err(|_| invalid(name, "an array"))?;
+            if list.len() > MAX_ITEMS { Err(invalid(name, "an array of at most 65536 tools")) } else { Ok(list) }
         };
         for (at, tool) in list("tools")?.into_iter().enumerate() {
             let path = format!("tools[{at}]");
@@ -244,7 +246,8 @@ fn read_choice<'s>(field: &'static str, choice: &'s RawValue, into: &mut Convers
     if let Some(allowed) = members.present("allowed_tools") {
         let allowed = object_at("tool_choice.allowed_tools", allowed)?;
         let tools = allowed.present("tools").and_then(|tools| elements(tools.get()).ok()).unwrap_or_default();
-        let names: Vec<_> = tools.into_iter().filter_map(|tool| function(&Members::parse(tool.get()).ok()?)).collect();
+        let names: HashSet<_> =
+            tools.into_iter().filter_map(|tool| function(&Members::parse(tool.get()).ok()?)).collect();
         into.tools.retain(|tool| names.contains(&tool.name));
         into.tool_choice = Some(mode(&required("tool_choice.allowed_tools", &allowed, "mode")?)?);
         return Ok(());

@@ -351,6 +351,7 @@ fn what_cannot_be_said_elsewhere_is_refused_by_its_field() {
         (one_call(json!({ "id": "1", "function": {} })), "messages[0].tool_calls[0].function.name"),
         (one_call(json!({ "id": "1", "custom": {} })), "messages[0].tool_calls[0].function"),
         (with(json!({ "tools": {} })), "tools"),
+        (with(json!({ "tools": vec![1; 65_537] })), "tools"),
         (with(json!({ "tools": [{ "type": "web_search" }] })), "tools[0].type"),
         (with(json!({ "tools": [{ "type": "function" }] })), "tools[0].function"),
         (with(json!({ "tools": [{ "function": { "name": "f", "parameters": 1 } }] })), "tools[0].function.parameters"),

@@ -160,6 +160,11 @@ fn what_would_change_the_meaning_is_refused() {
         (of(json!({ "type": "function_call", "name": "f", "arguments": "{}" })), "input[1].call_id"),
         (of(json!({ "type": "function_call_output", "call_id": "c" })), "input[1].output"),
         (part(json!({ "type": "input_image", "file_id": "f" })), "input[1].content[0].image_url"),
+        (part(json!({ "type": "input_image", "image_url": "ftp://host.example/a" })), "input[1].content[0].image_url"),
+        (
+            part(json!({ "type": "input_image", "image_url": "data:image/png;base64,!" })),
+            "input[1].content[0].image_url",
+        ),
         (part(json!({ "type": "input_file", "file_id": "f" })), "input[1].content[0].file_data"),
         (part(json!({ "type": "input_file", "file_url": "https://host.example" })), "input[1].content[0].file_data"),
         (part(json!({ "type": "input_audio" })), "input[1].content[0].type"),

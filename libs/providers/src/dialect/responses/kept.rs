@@ -15,22 +15,32 @@ struct Item {
     is_done: bool,
     /// The part that is open: the list it stands in and its place there.
     part: Option<(&'static str, u64)>,
+    /// About what it takes of memory.
+    bytes: usize,
 }
 
 /// The answer as it was told so far.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     items: BTreeMap<u64, Item>,
+    /// About what they take of memory.
+    bytes: usize,
 }
 
 impl Kept {
-    /// Takes an event that went to the client.
-    pub(super) fn take(&mut self, kind: &str, event: &Value) {
+    /// About the memory that is taken, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Takes an event of so many bytes that went to the client.
+    pub(super) fn take(&mut self, kind: &str, event: &Value, length: usize) {
         let number = |name: &str| event.get(name).and_then(Value::as_u64).unwrap_or(0);
         let place = number("output_index");
         if kind == "response.output_item.added" {
             let told = event.get("item").cloned().unwrap_or_default();
-            self.items.insert(place, Item { told, is_done: false, part: None });
+            let before = self.items.insert(place, Item { told, is_done: false, part: None, bytes: length });
+            self.bytes = self.bytes.saturating_sub(before.map_or(0, |before| before.bytes)) + length;
             return;
         }
         let Some(item) = self.items.get_mut(&place).filter(|item| !item.is_done) else { return };
@@ -40,6 +50,8 @@ impl Kept {
             "response.output_item.done" => {
                 item.told = event.get("item").cloned().unwrap_or_default();
                 item.is_done = true;
+                self.bytes = self.bytes.saturating_sub(item.bytes) + length;
+                item.bytes = length;
                 return;
             }
             "response.content_part.added" | "response.reasoning_summary_part.added" => {
@@ -47,6 +59,8 @@ impl Kept {
                     parts.push(event.get("part").cloned().unwrap_or_default());
                 }
                 item.part = Some((list, at));
+                item.bytes += length;
+                self.bytes += length;
                 return;
             }
             "response.content_part.done" | "response.reasoning_summary_part.done" => {
@@ -63,6 +77,8 @@ impl Kept {
         };
         if let (Some(Value::String(text)), Some(delta)) = (text, event.get("delta").and_then(Value::as_str)) {
             text.push_str(delta);
+            item.bytes += delta.len();
+            self.bytes += delta.len();
         }
     }
 

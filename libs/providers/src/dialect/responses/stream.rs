@@ -68,7 +68,7 @@ impl Passing for PassingResponse {
         let number = data.present("sequence_number").and_then(|value| value.get().parse::<u64>().ok());
         self.number = number.unwrap_or(self.number).saturating_add(1);
         if let Some(kept) = &mut self.kept {
-            kept.take(kind, &serde_json::from_str(text).unwrap_or_default());
+            kept.take(kind, &serde_json::from_str(text).unwrap_or_default(), text.len());
         }
         let mut splices = Splices::default();
         if let Some(raw) = data.present("response")
@@ -78,6 +78,11 @@ impl Passing for PassingResponse {
             self.response.get_or_insert_with(|| raw.to_owned());
         }
         splices
+    }
+
+    fn kept(&self) -> usize {
+        let begun = self.response.as_ref().map_or(0, |response| response.get().len());
+        begun + self.kept.as_ref().map_or(0, Kept::bytes)
     }
 
     fn tell(&self, (name, value): Member<'_>, out: &mut BytesMut) {

@@ -155,6 +155,9 @@ fn a_bounded_stream_is_cut_by_the_grammar_of_the_api() {
         }
         let (out, _, tap) = passed(SpliceRules { bound: Some(bound(all)), ..rules() }, &[golden.as_bytes()]);
         assert!(!tap.is_cut());
+        let begun = data(golden)[0]["response"].to_string().len();
+        let said: usize = data(golden).iter().filter_map(|event| event["delta"].as_str()).map(str::len).sum();
+        assert!((begun + said..golden.len()).contains(&tap.kept()), "{} of {}", tap.kept(), golden.len());
         assert_eq!(out, expected(golden));
     }
 }

@@ -1,6 +1,7 @@
 //! Tools of a request as a conversation has them.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use crate::dialect::fields::{invalid, object, required};
 use crate::dialect::openai::RequestError;
@@ -62,7 +63,7 @@ fn choice<'s>(request: &Members<'s>, into: &mut Conversation<'s>) -> Result<(), 
             let name = |tool: &'s serde_json::value::RawValue| {
                 Members::parse(tool.get()).ok()?.present("name").and_then(text_of)
             };
-            let names: Vec<_> = tools.into_iter().filter_map(name).collect();
+            let names: HashSet<_> = tools.into_iter().filter_map(name).collect();
             into.tools.retain(|tool| names.contains(&tool.name));
             into.tool_choice = Some(mode(members.present("mode").and_then(text_of))?);
         }

@@ -30,6 +30,8 @@ struct Open {
     place: usize,
     id: String,
     item: Item,
+    /// What the item has of texts.
+    bytes: usize,
 }
 
 /// Writes one answer.
@@ -44,6 +46,8 @@ pub(crate) struct ResponseWriter {
     open: Vec<Open>,
     /// The items that have begun; those that have ended as JSON.
     items: Vec<Option<String>>,
+    /// What both have of texts.
+    kept_bytes: usize,
     finish: Option<Finish>,
     usage: Option<Usage>,
 }
@@ -59,6 +63,7 @@ impl ResponseWriter {
             number: 0,
             open: Vec::new(),
             items: Vec::new(),
+            kept_bytes: 0,
             finish: None,
             usage: None,
         }
@@ -102,8 +107,22 @@ impl ResponseWriter {
         let id = item_id(kind, self.id.as_deref().unwrap_or_default(), place);
         let more = format!(",\"output_index\":{place},\"item\":{}", told(&id));
         self.items.push(None);
-        self.open.push(Open { place, id, item });
+        // What is told of it at first is about what it has beside its texts.
+        self.kept_bytes += more.len();
+        self.open.push(Open { place, id, item, bytes: more.len() });
         self.event("response.output_item.added", &more, out);
+    }
+
+    /// Counts a text that the open item at a place was given.
+    fn keeps(&mut self, at: usize, bytes: usize) {
+        if let Some(open) = self.open.get_mut(at) {
+            open.bytes += bytes;
+            self.kept_bytes += bytes;
+        }
+    }
+
+    fn last_keeps(&mut self, bytes: usize) {
+        self.keeps(self.open.len().saturating_sub(1), bytes);
     }
 
     /// Ends an open item.
@@ -112,7 +131,7 @@ impl ResponseWriter {
         if at >= self.open.len() {
             return;
         }
-        let Open { place, id, item } = self.open.remove(at);
+        let Open { place, id, item, bytes } = self.open.remove(at);
         let status = status.as_str();
         let told = match &item {
             Item::Thought { text, signature } => {
@@ -125,6 +144,7 @@ impl ResponseWriter {
         };
         let told = told.to_string();
         self.event("response.output_item.done", &format!(",\"output_index\":{place},\"item\":{told}"), out);
+        self.kept_bytes = self.kept_bytes.saturating_sub(bytes) + told.len();
         if let Some(kept) = self.items.get_mut(place) {
             *kept = Some(told);
         }
@@ -189,6 +209,7 @@ impl ResponseWriter {
         let (place, begins) = (parts.len(), text.is_empty());
         *is_refusal = refuses;
         text.push_str(said);
+        self.last_keeps(said.len());
         if begins {
             let part = format!(",\"content_index\":{place},\"part\":{}", items::part(refuses, ""));
             self.about_last("response.content_part.added", &part, out);
@@ -218,6 +239,7 @@ impl ResponseWriter {
         let Some(Open { item: Item::Thought { text, .. }, .. }) = self.open.last_mut() else { return };
         let begins = text.is_empty();
         text.push_str(thought);
+        self.last_keeps(thought.len());
         if begins {
             let part = format!(",\"summary_index\":0,\"part\":{}", items::summary_part(""));
             self.about_last("response.reasoning_summary_part.added", &part, out);
@@ -232,6 +254,7 @@ impl ResponseWriter {
         }
         if let Some(Open { item: Item::Thought { signature, .. }, .. }) = self.open.last_mut() {
             signature.push_str(piece);
+            self.last_keeps(piece.len());
         }
     }
 
@@ -243,6 +266,7 @@ impl ResponseWriter {
         let more = format!(",\"output_index\":{place},\"item\":{told}");
         self.event("response.output_item.added", &more, out);
         self.event("response.output_item.done", &more, out);
+        self.kept_bytes += told.len();
         self.items.push(Some(told));
     }
 
@@ -277,6 +301,7 @@ impl ResponseWriter {
         if let Some(Open { item: Item::Call { arguments, .. }, .. }) = self.open.get_mut(at) {
             arguments.push_str(json);
         }
+        self.keeps(at, json.len());
         let delta = format!(",\"delta\":{}", literal(json));
         self.about(at, "response.function_call_arguments.delta", &delta, out);
     }
@@ -309,6 +334,10 @@ impl Writer for ResponseWriter {
                 self.finish = Some(finish.clone());
             }
         }
+    }
+
+    fn kept(&self) -> usize {
+        self.kept_bytes
     }
 
     fn end(&mut self, member: Option<(&str, &str)>, out: &mut BytesMut) {

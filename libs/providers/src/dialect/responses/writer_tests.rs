@@ -297,3 +297,29 @@ fn a_call_stays_open_for_its_arguments_beside_what_comes_amid_them() {
     let ends = events.iter().filter(|event| event["type"] == "response.output_item.done");
     assert_eq!(ends.count(), 4);
 }
+
+#[test]
+fn what_is_kept_of_an_answer_is_counted_while_it_is_told_and_after() {
+    const PIECE: usize = 1000;
+    let piece = "x".repeat(PIECE);
+    let (mut writer, mut out) = (writer(), BytesMut::new());
+    let mut said = 0;
+    let object = format!("{{\"a\":\"{piece}\"}}");
+    for event in [
+        Event::Reasoning(piece.as_str().into()),
+        Event::ReasoningSignature(piece.as_str().into()),
+        Event::RedactedReasoning(piece.as_str().into()),
+        Event::Text(piece.as_str().into()),
+        Event::Text(piece.as_str().into()),
+        Event::Refusal(piece.as_str().into()),
+        call(0, "a"),
+        Event::Arguments { index: 0, json: object.as_str().into() },
+    ] {
+        let is_call = matches!(event, Event::ToolCall { .. });
+        writer.write(&event, &mut out);
+        said += if is_call { 0 } else { PIECE };
+        assert!(writer.kept() >= said, "{} of {said} after {event:?}", writer.kept());
+    }
+    writer.write(&Event::Finish(Finish::Stop), &mut out);
+    assert!((said..said + 7 * 400).contains(&writer.kept()), "{} of {said}", writer.kept());
+}
