@@ -90,9 +90,9 @@ impl<'a> Members<'a> {
         span(outer, self.text).start + self.text.find('{').map_or(0, |at| at + 1)
     }
 
-    /// The place in `outer`, which this object is a part of, right after it.
-    pub(crate) fn end(&self, outer: &str) -> usize {
-        span(outer, self.text).end
+    /// Where in `outer`, which this object is a part of, it lies.
+    pub(crate) fn range(&self, outer: &str) -> Range<usize> {
+        span(outer, self.text)
     }
 
     /// The ranges of `outer` that hold the members of that name, each with one comma.
@@ -251,6 +251,23 @@ pub(crate) fn end_of_string(bytes: &[u8], open: usize) -> usize {
         at += 2;
     }
     bytes.len()
+}
+
+/// The ranges that hold the elements of an array that are to go, each with one comma. `elements` are all of the array's in
+/// their order: where each lies, and whether it goes.
+pub(crate) fn ranges_of(elements: &[(Range<usize>, bool)]) -> Vec<Range<usize>> {
+    let mut ranges = Vec::new();
+    let (mut kept_before, mut end_before) = (false, 0);
+    for (at, (element, goes)) in elements.iter().enumerate() {
+        let next = elements.get(at + 1).map_or(element.end, |(next, _)| next.start);
+        match goes {
+            true if kept_before => ranges.push(end_before..element.end),
+            true => ranges.push(element.start..next),
+            false => kept_before = true,
+        }
+        end_before = element.end;
+    }
+    ranges
 }
 
 fn past_comma(text: &str, from: usize) -> usize {

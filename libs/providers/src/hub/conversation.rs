@@ -131,9 +131,10 @@ pub(crate) enum Block<'a> {
     },
     /// A document, such as a PDF file, as standard base64.
     Document { media_type: Cow<'a, str>, data: Cow<'a, str>, name: Option<Cow<'a, str>>, cache: Option<&'a RawValue> },
-    /// What the model thought. Providers that sign it want it back as it was.
+    /// What the model thought. Providers that sign it want it back as it was. All signatures are under the mark of their
+    /// [`super::Signer`].
     Reasoning { text: Cow<'a, str>, signature: Option<Cow<'a, str>> },
-    /// What the model thought, readable by its provider alone.
+    /// What the model thought, readable by its provider alone, under its signer's mark.
     RedactedReasoning { data: Cow<'a, str> },
     ToolCall {
         id: Cow<'a, str>,

@@ -45,8 +45,9 @@ pub(crate) enum Event<'a> {
         model: Option<Cow<'a, str>>,
     },
     Reasoning(Cow<'a, str>),
-    /// The provider's signature of the reasoning so far, or a piece of it.
+    /// The signature of the reasoning so far under its [`super::Signer`]'s mark, or a further piece of it.
     ReasoningSignature(Cow<'a, str>),
+    /// Under its signer's mark.
     RedactedReasoning(Cow<'a, str>),
     Text(Cow<'a, str>),
     Refusal(Cow<'a, str>),

@@ -8,6 +8,7 @@
 mod conversation;
 mod dropped;
 mod event;
+mod signer;
 mod tally;
 mod whole;
 
@@ -18,5 +19,6 @@ pub(crate) use conversation::{
 pub(crate) use dropped::{compact, drop_path, is_nothing, leave_out, list_rest};
 pub use event::Told;
 pub(crate) use event::{CallIds, Event, Finish, Reader, Writer};
+pub(crate) use signer::{REDACTED, SIGNED, Signer, is_marked};
 pub(crate) use tally::Tally;
 pub(crate) use whole::{Part, Whole};

@@ -1,5 +1,7 @@
 //! The body for a provider of the same dialect: the client's bytes with the few edits the gateway owes.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -25,18 +27,19 @@ pub struct AnthropicHeaders {
 
 impl MessagesRequest<'_> {
     /// The call for a connection of the same dialect. All of the client's body stays as it was sent, byte for byte, but
-    /// for: the value of `model`; `ragmux`, which is removed; bounds above one that must be kept; and the texts put into
-    /// `system` or into what the user said last.
+    /// for: the value of `model`; `ragmux`, which is removed; bounds above one that must be kept; the texts put into
+    /// `system` or into what the user said last; and thoughts of other providers' models.
     pub(crate) fn call(&self, outgoing: &Outgoing<'_>) -> ChatCall {
-        let mut splices = self.model_and_texts(outgoing);
+        let mut dropped = Vec::new();
+        let (mut splices, stops_thinking) = self.model_and_texts(outgoing, &mut dropped);
         if let Some(bound) = outgoing.output_bound {
-            self.bound_output(bound.tokens.max(1), &mut splices);
+            self.bound_output(bound.tokens.max(1), !stops_thinking, &mut splices);
         }
         ChatCall {
             body: Bytes::from(splices.apply(self.text.as_bytes())),
             stream: self.stream,
             rules: self.rules(outgoing),
-            dropped: Vec::new(),
+            dropped: dropped.into_iter().map(Cow::into_owned).collect(),
             client: ClientDialect::Messages,
             upstream: UpstreamDialect::Messages,
             headers: headers(outgoing),
@@ -51,11 +54,12 @@ impl MessagesRequest<'_> {
     /// What a provider of the same dialect is asked to count the tokens of the request by.
     #[must_use]
     pub fn count_call(&self, outgoing: &Outgoing<'_>) -> CountCall {
-        let body = self.model_and_texts(outgoing).apply(self.text.as_bytes());
-        CountCall { body: Bytes::from(body), headers: headers(outgoing) }
+        let (splices, _) = self.model_and_texts(outgoing, &mut Vec::new());
+        CountCall { body: Bytes::from(splices.apply(self.text.as_bytes())), headers: headers(outgoing) }
     }
 
-    fn model_and_texts(&self, outgoing: &Outgoing<'_>) -> Splices {
+    /// What is changed for every purpose, and whether that the model thinks has been taken back.
+    fn model_and_texts(&self, outgoing: &Outgoing<'_>, dropped: &mut Vec<Cow<'_, str>>) -> (Splices, bool) {
         let mut splices = Splices::default();
         match self.members.get("model") {
             Some(value) => splices.replace(span(self.text, value.get()), literal(outgoing.model)),
@@ -65,7 +69,8 @@ impl MessagesRequest<'_> {
             splices.remove(range);
         }
         self.put_texts(outgoing, &mut splices);
-        splices
+        let stops_thinking = self.remove_foreign(&mut splices, dropped);
+        (splices, stops_thinking)
     }
 
     /// Puts a member in front of all.
@@ -74,14 +79,14 @@ impl MessagesRequest<'_> {
         splices.insert(self.members.inside(self.text), format!("{member},"));
     }
 
-    fn bound_output(&self, bound: u64, splices: &mut Splices) {
+    fn bound_output(&self, bound: u64, thinks: bool, splices: &mut Splices) {
         if self.max_tokens <= bound {
             return;
         }
         if let Some(value) = self.members.get("max_tokens") {
             splices.replace(span(self.text, value.get()), bound.to_string());
         }
-        let Some(thinking) = self.members.present("thinking") else { return };
+        let Some(thinking) = self.members.present("thinking").filter(|_| thinks) else { return };
         let budget = Members::parse(thinking.get()).ok().and_then(|thinking| thinking.present("budget_tokens"));
         let Some(budget) = budget.filter(|budget| budget.get().parse::<u64>().is_ok_and(|budget| budget >= bound))
         else {
@@ -134,7 +139,7 @@ impl MessagesRequest<'_> {
             Said::Pieces(blocks) => match blocks.iter().rfind(|block| is_result(block) || is_marked(block)) {
                 Some(behind) => {
                     let block = format!(",{{\"type\":\"text\",\"text\":{}}}", literal(text));
-                    splices.insert(behind.members.end(self.text), block);
+                    splices.insert(behind.members.range(self.text).end, block);
                 }
                 None => splices.insert(at.start + 1, block_before(text, !blocks.is_empty())),
             },

@@ -15,8 +15,8 @@ use crate::dialect::fields::{invalid, object, required, settings};
 use crate::dialect::openai::RequestError;
 use crate::dialect::said::{Piece, Said};
 use crate::hub::{
-    Block, Conversation, Effort, Format, ImageSource, Reasoning, Role, SettingKind, Tool, ToolChoice, drop_path,
-    is_nothing, list_rest,
+    Block, Conversation, Effort, Format, ImageSource, Reasoning, Role, SettingKind, Signer, Tool, ToolChoice,
+    drop_path, is_nothing, list_rest,
 };
 use crate::json::{Members, elements, text_of};
 
@@ -303,8 +303,14 @@ fn read_block<'s>(
             let (media_type, data) = document(path, members, dropped)?;
             Block::Document { media_type, data, name: text("title"), cache }
         }
-        "thinking" => Block::Reasoning { text: text("thinking").unwrap_or_default(), signature: text("signature") },
-        "redacted_thinking" => Block::RedactedReasoning { data: required(path, members, "data")? },
+        // What bears no mark is of Anthropic's making.
+        "thinking" => {
+            let signature = text("signature").map(|signature| Signer::Anthropic.signed(signature));
+            Block::Reasoning { text: text("thinking").unwrap_or_default(), signature }
+        }
+        "redacted_thinking" => {
+            Block::RedactedReasoning { data: Signer::Anthropic.redacted(required(path, members, "data")?) }
+        }
         "tool_use" => Block::ToolCall {
             id: required(path, members, "id")?,
             name: required(path, members, "name")?,

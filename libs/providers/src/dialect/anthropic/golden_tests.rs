@@ -25,8 +25,11 @@ fn read_stream(transcript: &str) -> (Whole, Result<(), UpstreamError>, MessageRe
 fn an_answer_reads_the_same_streamed_and_whole() {
     let thought = || {
         vec![
-            Part::Reasoning { text: "Nine times seven.".to_owned(), signature: Some("c2lnbmVk".to_owned()) },
-            Part::RedactedReasoning("ZW5jcnlwdGVk".to_owned()),
+            Part::Reasoning {
+                text: "Nine times seven.".to_owned(),
+                signature: Some("ragmux-signed:anthropic:c2lnbmVk".to_owned()),
+            },
+            Part::RedactedReasoning("ragmux-redacted:anthropic:ZW5jcnlwdGVk".to_owned()),
             text("63"),
         ]
     };
@@ -206,8 +209,8 @@ fn tools_calls_and_results() {
     conversation.say(
         Role::Assistant,
         [
-            Block::Reasoning { text: "A table.".into(), signature: Some("c2ln".into()) },
-            Block::RedactedReasoning { data: "ZGF0YQ==".into() },
+            Block::Reasoning { text: "A table.".into(), signature: Some("ragmux-signed:anthropic:c2ln".into()) },
+            Block::RedactedReasoning { data: "ragmux-redacted:anthropic:ZGF0YQ==".into() },
             Block::Reasoning { text: "Somebody else's.".into(), signature: None },
             called("call_1", "tide_table", r#"{"harbour": "Saint-Malo"}"#),
             called("call_2", "clock", ""),

@@ -6,6 +6,7 @@ mod conversation;
 mod countable;
 mod error;
 mod features;
+mod foreign;
 #[cfg(test)]
 mod golden_tests;
 mod outgoing;

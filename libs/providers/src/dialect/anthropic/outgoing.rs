@@ -8,8 +8,8 @@ use serde_json::value::{RawValue, to_raw_value};
 use super::thinking::{Thinking, thinking};
 use crate::dialect::openai::{Outgoing, RequestError};
 use crate::hub::{
-    Block, Conversation, Format, ImageSource, Role, SettingKind, Tool, ToolChoice, Turn, input_object, leave_out,
-    text_of_document,
+    Block, Conversation, Format, ImageSource, Role, SettingKind, Signer, Tool, ToolChoice, Turn, input_object,
+    leave_out, text_of_document,
 };
 use crate::images::ImageText;
 use crate::json::Members;
@@ -321,13 +321,21 @@ fn block_out<'a>(block: &'a Block<'_>, dropped: &mut Vec<String>) -> Result<Opti
             let source = document(media_type, data)?;
             (Kind::Document { source, title: name.as_deref() }, *cache)
         }
-        Block::Reasoning { text, signature: Some(signature) } => (Kind::Thinking { thinking: text, signature }, None),
-        Block::Reasoning { signature: None, .. } => {
-            // Thoughts without the provider's signature are somebody else's, and refused.
-            leave_out(dropped, "reasoning");
-            return Ok(None);
+        Block::Reasoning { text, signature } => {
+            let Some(signature) = signature.as_deref().and_then(|signature| Signer::Anthropic.own(signature)) else {
+                // Thoughts without the provider's signature are somebody else's, and refused.
+                leave_out(dropped, "reasoning");
+                return Ok(None);
+            };
+            (Kind::Thinking { thinking: text, signature }, None)
         }
-        Block::RedactedReasoning { data } => (Kind::RedactedThinking { data }, None),
+        Block::RedactedReasoning { data } => {
+            let Some(data) = Signer::Anthropic.own(data) else {
+                leave_out(dropped, "reasoning");
+                return Ok(None);
+            };
+            (Kind::RedactedThinking { data }, None)
+        }
         Block::ToolCall { id, name, arguments, signature } => {
             if signature.is_some() {
                 leave_out(dropped, "extra_content");

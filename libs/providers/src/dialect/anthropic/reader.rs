@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use super::error::in_stream;
 use super::usage::Reported;
 use crate::error::UpstreamError;
-use crate::hub::{Event, Finish, Reader, Whole};
+use crate::hub::{Event, Finish, Reader, Signer, Whole};
 use crate::json::{Members, elements, object, said_in, text_of};
 use crate::usage::Usage;
 
@@ -32,6 +32,8 @@ pub(crate) struct MessageReader {
     calls: u64,
     /// The open calls by the index of their block.
     open: BTreeMap<u64, OpenCall>,
+    /// Whether a piece of the open block's signature has come.
+    signing: bool,
     finished: bool,
     over: bool,
 }
@@ -45,6 +47,7 @@ impl MessageReader {
             usage_told: false,
             calls: 0,
             open: BTreeMap::new(),
+            signing: false,
             finished: false,
             over: false,
         }
@@ -62,14 +65,15 @@ impl MessageReader {
 
     fn block_start<'a>(&mut self, event: &Members<'a>, events: &mut Vec<Event<'a>>) {
         let Some(block) = object_of(event, "content_block") else { return };
+        self.signing = false;
         let text = |name| block.present(name).and_then(said_in).filter(|text: &Cow<'_, str>| !text.is_empty());
         match block.present("type").and_then(text_of).as_deref() {
             Some("text") => events.extend(text("text").map(Event::Text)),
             Some("thinking") => {
                 events.extend(text("thinking").map(Event::Reasoning));
-                events.extend(text("signature").map(Event::ReasoningSignature));
+                events.extend(text("signature").map(|piece| self.signature(piece)));
             }
-            Some("redacted_thinking") => events.extend(text("data").map(Event::RedactedReasoning)),
+            Some("redacted_thinking") => events.extend(text("data").map(redacted)),
             Some("tool_use") => {
                 let index = self.calls;
                 self.calls += 1;
@@ -93,7 +97,7 @@ impl MessageReader {
         match delta.present("type").and_then(text_of).as_deref() {
             Some("text_delta") => events.extend(text("text").map(Event::Text)),
             Some("thinking_delta") => events.extend(text("thinking").map(Event::Reasoning)),
-            Some("signature_delta") => events.extend(text("signature").map(Event::ReasoningSignature)),
+            Some("signature_delta") => events.extend(text("signature").map(|piece| self.signature(piece))),
             Some("input_json_delta") => {
                 if let (Some(call), Some(json)) = (self.open.get_mut(&index_of(event)), text("partial_json")) {
                     call.input = None;
@@ -102,6 +106,12 @@ impl MessageReader {
             }
             _ => {}
         }
+    }
+
+    /// A signature is marked where it begins.
+    fn signature<'a>(&mut self, piece: Cow<'a, str>) -> Event<'a> {
+        let goes_on = std::mem::replace(&mut self.signing, true);
+        Event::ReasoningSignature(if goes_on { piece } else { Signer::Anthropic.signed(piece) })
     }
 
     /// Tells the input of a call that came in one piece with its beginning.
@@ -207,9 +217,10 @@ fn whole_block<'a>(block: &Members<'a>, calls: &mut u64, events: &mut Vec<Event<
         Some("text") => events.extend(text("text").map(Event::Text)),
         Some("thinking") => {
             events.extend(text("thinking").map(Event::Reasoning));
-            events.extend(text("signature").map(Event::ReasoningSignature));
+            let signature = text("signature").map(|signature| Signer::Anthropic.signed(signature));
+            events.extend(signature.map(Event::ReasoningSignature));
         }
-        Some("redacted_thinking") => events.extend(text("data").map(Event::RedactedReasoning)),
+        Some("redacted_thinking") => events.extend(text("data").map(redacted)),
         Some("tool_use") => {
             let index = *calls;
             *calls += 1;
@@ -220,6 +231,10 @@ fn whole_block<'a>(block: &Members<'a>, calls: &mut u64, events: &mut Vec<Event<
         }
         _ => {}
     }
+}
+
+fn redacted(data: Cow<'_, str>) -> Event<'_> {
+    Event::RedactedReasoning(Signer::Anthropic.redacted(data))
 }
 
 /// Why the answer ended, of a message or the delta of one (Anthropic API reference, Handling stop reasons).

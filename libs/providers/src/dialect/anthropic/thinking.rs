@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::hub::{Block, Conversation, Effort, Role, ToolChoice};
+use crate::hub::{Block, Conversation, Effort, Role, Signer, ToolChoice};
 
 /// The least budget that the API takes, which must lie below `max_tokens` (Anthropic API reference, Create a Message,
 /// `thinking.budget_tokens`).
@@ -62,8 +62,16 @@ fn goes_on_without(conversation: &Conversation<'_>) -> bool {
     let ends_with_results = turns.next().is_some_and(|turn| {
         turn.role == Role::User && turn.blocks.iter().any(|block| matches!(block, Block::ToolResult { .. }))
     });
-    let thought = turns.next().and_then(|turn| turn.blocks.first()).is_some_and(|block| {
-        matches!(block, Block::Reasoning { signature: Some(_), .. } | Block::RedactedReasoning { .. })
+    let is_own = |marked: &str| Signer::Anthropic.own(marked).is_some();
+    // Thoughts of others are left out before.
+    let thought = turns.next().is_some_and(|turn| {
+        let first = turn.blocks.iter().find_map(|block| match block {
+            Block::Reasoning { signature, .. } if !signature.as_deref().is_some_and(is_own) => None,
+            Block::RedactedReasoning { data } if !is_own(data) => None,
+            Block::Reasoning { .. } | Block::RedactedReasoning { .. } => Some(true),
+            _ => Some(false),
+        });
+        first == Some(true)
     });
     ends_with_results && !thought
 }

@@ -96,10 +96,10 @@ fn every_kind_of_block_is_told_in_its_place() {
         start(),
         Event::Reasoning("th".into()),
         Event::Reasoning("ink".into()),
-        Event::ReasoningSignature("si".into()),
+        Event::ReasoningSignature("ragmux-signed:anthropic:si".into()),
         Event::ReasoningSignature("gn".into()),
         Event::Reasoning("again".into()),
-        Event::RedactedReasoning("data".into()),
+        Event::RedactedReasoning("ragmux-redacted:anthropic:data".into()),
         Event::Text("he".into()),
         Event::Text("re".into()),
         call(0, "a"),
@@ -113,9 +113,9 @@ fn every_kind_of_block_is_told_in_its_place() {
     assert_eq!(
         whole.parts,
         [
-            Part::Reasoning { text: "think".to_owned(), signature: Some("sign".to_owned()) },
+            Part::Reasoning { text: "think".to_owned(), signature: Some("ragmux-signed:anthropic:sign".to_owned()) },
             Part::Reasoning { text: "again".to_owned(), signature: None },
-            Part::RedactedReasoning("data".to_owned()),
+            Part::RedactedReasoning("ragmux-redacted:anthropic:data".to_owned()),
             Part::Text("here".to_owned()),
             made("a", "{\"x\":1}"),
         ]
@@ -162,10 +162,10 @@ fn what_comes_amid_the_input_of_a_call_waits_for_its_end() {
         Event::Text("mi".into()),
         Event::Text("d".into()),
         Event::Reasoning("think".into()),
-        Event::ReasoningSignature("si".into()),
+        Event::ReasoningSignature("ragmux-signed:anthropic:si".into()),
         Event::ReasoningSignature("gn".into()),
         call(1, "b"),
-        Event::RedactedReasoning("data".into()),
+        Event::RedactedReasoning("ragmux-redacted:anthropic:data".into()),
         arguments(1, "{\"y\""),
         arguments(0, "\\\"\"}"),
         Event::Text("after".into()),
@@ -176,9 +176,9 @@ fn what_comes_amid_the_input_of_a_call_waits_for_its_end() {
     let told = [
         made("a", "{\"x\":\"}\\\"\"}"),
         Part::Text("mid".to_owned()),
-        Part::Reasoning { text: "think".to_owned(), signature: Some("sign".to_owned()) },
+        Part::Reasoning { text: "think".to_owned(), signature: Some("ragmux-signed:anthropic:sign".to_owned()) },
         made("b", "{\"y\":[2]}"),
-        Part::RedactedReasoning("data".to_owned()),
+        Part::RedactedReasoning("ragmux-redacted:anthropic:data".to_owned()),
         Part::Text("after all".to_owned()),
     ];
     assert_eq!(checked(&written(&events, None)).parts, told);
@@ -284,19 +284,26 @@ fn the_signature_of_a_call_is_an_empty_thought_before_it() {
     let events = [
         start(),
         Event::Text("a".into()),
-        call(0, Some("b25l")),
+        call(0, Some("ragmux-signed:gemini:b25l")),
         arguments(0),
-        call(1, Some("dHdv")),
+        call(1, Some("ragmux-signed:gemini:dHdv")),
         arguments(1),
         call(2, None),
         arguments(2),
         Event::Finish(Finish::ToolCalls),
     ];
-    let parts = [Part::Text("a".to_owned()), thought("", "b25l"), made(0), thought("", "dHdv"), made(1), made(2)];
+    let parts = [
+        Part::Text("a".to_owned()),
+        thought("", "ragmux-signed:gemini:b25l"),
+        made(0),
+        thought("", "ragmux-signed:gemini:dHdv"),
+        made(1),
+        made(2),
+    ];
     assert_eq!(checked(&written(&events, None)).parts, parts);
     let body = MessageWriter::new("asked".to_owned()).whole(&Whole::of(events), None);
     assert_eq!(read_whole(&body, None).unwrap().parts, parts);
     // A thought that waits for its signature is told with that of the call.
-    let events = [start(), Event::Reasoning("think".into()), call(0, Some("b25l")), arguments(0)];
-    assert_eq!(checked(&written(&events, None)).parts, [thought("think", "b25l"), made(0)]);
+    let events = [start(), Event::Reasoning("think".into()), call(0, Some("ragmux-signed:gemini:b25l")), arguments(0)];
+    assert_eq!(checked(&written(&events, None)).parts, [thought("think", "ragmux-signed:gemini:b25l"), made(0)]);
 }

@@ -12,8 +12,8 @@ use crate::dialect::golden::{asks, every_setting, inline, picture, raw, read_eve
 use crate::dialect::openai::{Outgoing, OutputBound, RequestError};
 use crate::error::UpstreamError;
 use crate::hub::{
-    Block, Conversation, Effort, Event, Finish, Format, ImageSource, Part, Reader, Reasoning, Role, Tool, ToolChoice,
-    Whole,
+    Block, Conversation, Effort, Event, Finish, Format, ImageSource, Part, Reader, Reasoning, Role, Signer, Tool,
+    ToolChoice, Whole,
 };
 use crate::images::{FetchedImages, Image};
 use crate::usage::Usage;
@@ -26,14 +26,14 @@ fn read_stream(transcript: &str) -> (Whole, Result<(), UpstreamError>, GeminiRea
 
 fn call(id: &str, name: &str, arguments: &str, signature: Option<&str>) -> Part {
     let [id, name, arguments] = [id, name, arguments].map(str::to_owned);
-    Part::ToolCall { id, name, arguments, signature: signature.map(str::to_owned) }
+    Part::ToolCall { id, name, arguments, signature: signature.map(|own| format!("ragmux-signed:gemini:{own}")) }
 }
 
 #[test]
 fn an_answer_reads_the_same_streamed_and_whole() {
     let thought = |text: &str, signature: Option<&str>| Part::Reasoning {
         text: text.to_owned(),
-        signature: signature.map(str::to_owned),
+        signature: signature.map(|own| format!("ragmux-signed:gemini:{own}")),
     };
     for (stream, whole, parts, finish, usage) in [
         (
@@ -219,7 +219,7 @@ fn a_question_and_every_setting() {
 }
 
 fn called<'a>(id: &'a str, name: &'a str, arguments: &'a str, signature: Option<&'a str>) -> Block<'a> {
-    let signature = signature.map(Into::into);
+    let signature = signature.map(|own| Signer::Gemini.signed(own.into()));
     Block::ToolCall { id: id.into(), name: name.into(), arguments: arguments.into(), signature }
 }
 
@@ -229,7 +229,7 @@ fn tools_calls_and_results() {
     conversation.say(
         Role::Assistant,
         [
-            Block::Reasoning { text: "A table.".into(), signature: Some("c2ln".into()) },
+            Block::Reasoning { text: "A table.".into(), signature: Some("ragmux-signed:gemini:c2ln".into()) },
             Block::RedactedReasoning { data: "ZGF0YQ==".into() },
             called("call_1", "tide_table", r#"{"harbour": "Saint-Malo"}"#, None),
             called("call_2", "clock", "", Some("b3du")),
@@ -285,7 +285,10 @@ fn signatures_go_back_to_where_they_came_from() {
         let body = body(&conversation, &outgoing(model), &mut Vec::new()).unwrap();
         serde_json::from_slice::<Value>(&body).unwrap()["contents"][1]["parts"].take()
     };
-    let thought = |text: &'static str| Block::Reasoning { text: text.into(), signature: Some("c2ln".into()) };
+    let thought = |text: &'static str| Block::Reasoning {
+        text: text.into(),
+        signature: Some("ragmux-signed:gemini:c2ln".into()),
+    };
     let call =
         |signature| json!({ "functionCall": { "id": "1", "name": "f", "args": {} }, "thoughtSignature": signature });
     let old = "gemini-2.5-flash";

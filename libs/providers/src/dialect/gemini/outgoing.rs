@@ -11,8 +11,8 @@ use super::thinking::{Thinking, insists_on_signatures, thinking};
 use super::{IMAGE_TYPES, is_file};
 use crate::dialect::openai::{Outgoing, RequestError};
 use crate::hub::{
-    Block, Conversation, Format, ImageSource, Role, SettingKind, Tool, ToolChoice, Turn, input_object, joined_text,
-    leave_out,
+    Block, Conversation, Format, ImageSource, Role, SettingKind, Signer, Tool, ToolChoice, Turn, input_object,
+    joined_text, leave_out,
 };
 use crate::images::ImageText;
 use crate::json::Members;
@@ -253,11 +253,11 @@ impl<'a> Writing<'a, '_> {
                 if !text.is_empty() {
                     parts.push(Part { thought: true, ..Part::of(Data::Text(text)) });
                 }
-                signature = given.as_deref().map(Cow::Borrowed).or(signature);
+                signature = self.own(given.as_deref(), "reasoning.signature").or(signature);
                 continue;
             }
             let own = match block {
-                Block::ToolCall { signature, .. } => signature.as_deref().map(Cow::Borrowed),
+                Block::ToolCall { signature, .. } => self.own(signature.as_deref(), "extra_content"),
                 _ => None,
             };
             if let Some(data) = self.data(block)? {
@@ -269,6 +269,15 @@ impl<'a> Writing<'a, '_> {
             parts.push(Part { thought_signature: signature, ..Part::of(Data::Text("")) });
         }
         Ok(parts)
+    }
+
+    /// A signature without its mark. Another provider's is left out.
+    fn own(&mut self, signature: Option<&'a str>, path: &str) -> Option<Cow<'a, str>> {
+        let own = Signer::Gemini.own(signature?);
+        if own.is_none() {
+            self.drop(path);
+        }
+        own.map(Cow::Borrowed)
     }
 
     fn data(&mut self, block: &'a Block<'_>) -> Result<Option<Data<'a>>, RequestError> {

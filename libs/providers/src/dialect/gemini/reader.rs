@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::error::{error_in, in_answer};
 use crate::error::UpstreamError;
-use crate::hub::{CallIds, Event, Finish, Reader, Whole};
+use crate::hub::{CallIds, Event, Finish, Reader, Signer, Whole};
 use crate::json::{Members, elements, said_in, text_of};
 use crate::usage::{Lacks, Usage, count};
 
@@ -69,7 +69,7 @@ impl GeminiReader {
         let parts = content.and_then(|content| elements(content.present("parts")?.get()).ok()).unwrap_or_default();
         for part in parts.into_iter().filter_map(|part| Members::parse(part.get()).ok()) {
             let some = |name| part.present(name).and_then(said_in).filter(|text: &Cow<'_, str>| !text.is_empty());
-            let signature = some("thoughtSignature");
+            let signature = some("thoughtSignature").map(|signature| Signer::Gemini.signed(signature));
             if let Some(call) = part.present("functionCall").and_then(|call| Members::parse(call.get()).ok()) {
                 self.call(&call, signature, events);
                 continue;

@@ -178,7 +178,7 @@ fn tools_calls_and_results() {
     conversation.say(
         Role::Assistant,
         [
-            Block::Reasoning { text: "A table.".into(), signature: Some("c2ln".into()) },
+            Block::Reasoning { text: "A table.".into(), signature: Some("ragmux-signed:gemini:c2ln".into()) },
             called("call_1", "tide_table", r#"{"harbour": "Saint-Malo"}"#),
             called("call_2", "clock", ""),
             called("call_3", "clock", "[not json"),
@@ -203,10 +203,19 @@ fn tools_calls_and_results() {
     ];
     let plain = outgoing("lamp:8b");
     let sent = sent_as(&conversation, &plain);
-    assert_eq!(sent, (golden(include_str!("golden/tools.request.json")), vec!["is_error".to_owned()]));
+    assert_eq!(
+        sent,
+        (
+            golden(include_str!("golden/tools.request.json")),
+            ["reasoning.signature", "is_error"].map(str::to_owned).to_vec()
+        )
+    );
     conversation.parallel_tools = Some(false);
     conversation.tool_choice = Some(ToolChoice::Required);
-    assert_eq!(sent_as(&conversation, &plain).1, ["is_error", "tool_choice", "parallel_tool_calls"]);
+    assert_eq!(
+        sent_as(&conversation, &plain).1,
+        ["reasoning.signature", "is_error", "tool_choice", "parallel_tool_calls"]
+    );
     conversation.tool_choice = Some(ToolChoice::None);
     assert!(sent_as(&conversation, &plain).0.get("tools").is_none());
     conversation.say(Role::User, [result("call_9", vec![], false)]);

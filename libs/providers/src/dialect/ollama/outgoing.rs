@@ -202,7 +202,12 @@ impl<'a> Writing<'a, '_> {
                     let function = CalledFunction { name, arguments: input_object(arguments) };
                     tool_calls.push(Call { function });
                 }
-                Block::Reasoning { text, .. } => thinking.push_str(text),
+                Block::Reasoning { text, signature } => {
+                    if signature.is_some() {
+                        self.drop("reasoning.signature");
+                    }
+                    thinking.push_str(text);
+                }
                 Block::RedactedReasoning { .. } => self.drop("reasoning"),
                 block => said.push(block),
             }

@@ -69,7 +69,8 @@ impl ChatRequest<'_> {
     /// The call for a connection to a provider. All of the client's body stays as it was sent, byte for byte, but for: the value of
     /// `model`; usage, which is always asked for in streams; `ragmux`, which is removed; an output bound that must be
     /// kept; and the text put into one message. What a provider's reference knows under another name only, or refuses, is
-    /// named as it knows it: an output limit, the role of a message, and the wish for usage that it grants unasked.
+    /// named as it knows it: an output limit, the role of a message, and the wish for usage that it grants unasked. What was
+    /// said before loses what the provider has no place for.
     #[must_use]
     pub(crate) fn call_to(&self, provider: ProviderType, outgoing: &Outgoing<'_>) -> ChatCall {
         let quirks = Quirks::of(provider);
@@ -94,6 +95,8 @@ impl ChatRequest<'_> {
             }
         }
         self.put_texts(outgoing, &mut splices);
+        let mut dropped = self.dropped_by(quirks);
+        self.remove_foreign(quirks, quirks.signer(outgoing.model), &mut splices, &mut dropped);
         if !added.is_empty() {
             // `messages` is always there, so a comma is always right.
             let mut text = added.join(",");
@@ -104,7 +107,7 @@ impl ChatRequest<'_> {
             body: Bytes::from(splices.apply(self.text.as_bytes())),
             stream: self.stream,
             rules: self.rules(outgoing),
-            dropped: self.dropped_by(quirks),
+            dropped: dropped.into_iter().map(Cow::into_owned).collect(),
             client: ClientDialect::Chat,
             upstream: UpstreamDialect::Chat,
             headers: HeaderMap::new(),
@@ -121,7 +124,7 @@ impl ChatRequest<'_> {
     }
 
     /// What was removed and asked for something: usage is told to who asked for it, whoever was asked.
-    fn dropped_by(&self, quirks: Quirks) -> Vec<String> {
+    fn dropped_by(&self, quirks: Quirks) -> Vec<Cow<'_, str>> {
         let options = self.members.present("stream_options").filter(|_| !quirks.stream_options);
         let options = options.and_then(|value| Members::parse(value.get()).ok());
         let names = options.iter().flat_map(Members::iter).map(|(name, _)| name);
@@ -129,7 +132,7 @@ impl ChatRequest<'_> {
         for name in names.filter(|name| *name != "include_usage") {
             drop_path(&mut dropped, format!("stream_options.{name}"));
         }
-        dropped.into_iter().map(Cow::into_owned).collect()
+        dropped
     }
 
     fn remove(&self, name: &str, splices: &mut Splices) {
@@ -206,7 +209,7 @@ impl ChatRequest<'_> {
         match message.parts().iter().rfind(is_marked) {
             Some(marked) => {
                 let part = format!(",{{\"type\":\"text\",\"text\":{}}}", literal(text));
-                splices.insert(marked.members.end(self.text), part);
+                splices.insert(marked.members.range(self.text).end, part);
             }
             None => self.put_before(message, text, splices),
         }

@@ -156,7 +156,15 @@ fn thoughts_come_back_with_their_signatures() {
     ]);
     assert_eq!(
         told(messages),
-        ["", "U: q", "A: (a s) | (? d) | x | 1=f({\"a\":1})g", "U: q", "A: (bare -) | y", "U: q", "A: (m1m2 -) | z"]
+        [
+            "",
+            "U: q",
+            "A: (a ragmux-signed:anthropic:s) | (? ragmux-redacted:anthropic:d) | x | 1=f({\"a\":1})ragmux-signed:gemini:g",
+            "U: q",
+            "A: (bare -) | y",
+            "U: q",
+            "A: (m1m2 -) | z"
+        ]
     );
 }
 

@@ -10,6 +10,7 @@ mod countable;
 mod embeddings;
 mod error;
 mod features;
+mod history;
 mod moderations;
 mod outgoing;
 mod quirks;

@@ -11,7 +11,7 @@ use super::assemble::Outgoing;
 use super::quirks::{Quirks, Thinking, Thoughts, effort_of_budget, word};
 use super::request::RequestError;
 use crate::hub::{
-    Block, Conversation, Effort, Format, ImageSource, Reasoning, Role, Setting, SettingKind, Tool, ToolChoice,
+    Block, Conversation, Effort, Format, ImageSource, Reasoning, Role, Setting, SettingKind, Signer, Tool, ToolChoice,
     leave_out, text_of_document,
 };
 
@@ -126,7 +126,8 @@ pub(crate) fn body(
     outgoing: &Outgoing<'_>,
     dropped: &mut Vec<String>,
 ) -> Result<Vec<u8>, RequestError> {
-    let mut writing = Writing { quirks: Quirks::of(provider), dropped };
+    let quirks = Quirks::of(provider);
+    let mut writing = Writing { quirks, signer: quirks.signer(outgoing.model), dropped };
     let mut body = Body(String::new());
     body.put("model", outgoing.model)?;
     body.put("messages", &writing.messages(conversation)?)?;
@@ -173,12 +174,23 @@ pub(crate) fn body(
 
 struct Writing<'d> {
     quirks: Quirks,
+    /// Whose signatures the model takes.
+    signer: Option<Signer>,
     dropped: &'d mut Vec<String>,
 }
 
 impl Writing<'_> {
     fn drop(&mut self, path: &str) {
         leave_out(self.dropped, path);
+    }
+
+    /// A signature without its mark, where it is of use to the model.
+    fn signature<'a>(&mut self, signature: Option<&'a str>) -> Option<&'a str> {
+        let own = self.signer.and_then(|signer| signer.own(signature?));
+        if own.is_none() && signature.is_some() {
+            self.drop("reasoning.signature");
+        }
+        own
     }
 
     fn messages<'a, 'b: 'a>(&mut self, conversation: &'a Conversation<'b>) -> Result<Vec<Message<'a>>, RequestError> {
@@ -270,23 +282,31 @@ impl Writing<'_> {
                     }));
                 }
                 Block::Reasoning { text, signature } => match self.quirks.thoughts {
-                    Thoughts::OfCalls => thoughts.push_str(text),
+                    Thoughts::OfCalls => {
+                        self.signature(signature.as_deref());
+                        thoughts.push_str(text);
+                    }
                     Thoughts::Details => {
+                        let signature = self.signature(signature.as_deref());
                         let index = message.reasoning_details.len();
                         let mut detail = json!({ "type": "reasoning.text", "text": text, "index": index });
                         if let (Some(signature), Some(members)) = (signature, detail.as_object_mut()) {
-                            members.insert("signature".to_owned(), signature.as_ref().into());
+                            members.insert("signature".to_owned(), signature.into());
                         }
-                        message.reasoning_details.push(detail);
+                        if !text.is_empty() || signature.is_some() {
+                            message.reasoning_details.push(detail);
+                        }
                     }
                     Thoughts::None => self.drop("reasoning"),
                 },
-                Block::RedactedReasoning { data } if self.quirks.thoughts == Thoughts::Details => {
-                    let index = message.reasoning_details.len();
-                    let detail = json!({ "type": "reasoning.encrypted", "data": data, "index": index });
-                    message.reasoning_details.push(detail);
-                }
-                Block::RedactedReasoning { .. } => self.drop("reasoning"),
+                Block::RedactedReasoning { data } => match self.signer.and_then(|signer| signer.own(data)) {
+                    Some(data) => {
+                        let index = message.reasoning_details.len();
+                        let detail = json!({ "type": "reasoning.encrypted", "data": data, "index": index });
+                        message.reasoning_details.push(detail);
+                    }
+                    None => self.drop("reasoning"),
+                },
                 Block::Text { .. } | Block::Image { .. } | Block::Document { .. } | Block::ToolResult { .. } => {
                     said.push(block);
                 }

@@ -2,7 +2,7 @@
 
 use domain::ProviderType;
 
-use crate::hub::Effort;
+use crate::hub::{Effort, Signer};
 
 /// How a provider takes what it is asked for how much the model is to think.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +55,9 @@ pub(super) struct Quirks {
     pub(super) stops: usize,
     pub(super) thinking: Thinking,
     pub(super) thoughts: Thoughts,
+    /// Of the members that answers have beside what is said, those that the provider takes back in the conversation; `None`
+    /// where that is not known.
+    pub(super) takes_back: Option<&'static [&'static str]>,
 }
 
 /// As OpenAI's reference has it (Create chat completion); that efforts are refused by models that do not reason is in
@@ -72,9 +75,16 @@ const OPENAI: Quirks = Quirks {
     stops: 4,
     thinking: Thinking::EffortOf(&["o1", "o3", "o4", "gpt-5", "gpt-6"]),
     thoughts: Thoughts::None,
+    takes_back: Some(&["refusal", "annotations", "audio", "function_call"]),
 };
 
 impl Quirks {
+    /// Whose signatures a model takes back: OpenRouter passes on those of the provider that it names the model after.
+    pub(super) fn signer(self, model: &str) -> Option<Signer> {
+        let is_anthropics = self.thoughts == Thoughts::Details && model.starts_with("anthropic/");
+        is_anthropics.then_some(Signer::Anthropic)
+    }
+
     pub(super) fn of(provider: ProviderType) -> Self {
         match provider {
             // Models have whatever names their deployments have (Azure OpenAI, v1 API); a parameter that a model does
@@ -92,6 +102,7 @@ impl Quirks {
                 stops: 16,
                 thinking: Thinking::Switch,
                 thoughts: Thoughts::OfCalls,
+                takes_back: Some(&["reasoning_content"]),
                 ..OPENAI
             },
             // Mistral API reference, Chat completion: a field the reference does not have is refused with 422, and
@@ -106,13 +117,25 @@ impl Quirks {
                 user: false,
                 stops: usize::MAX,
                 thinking: Thinking::None,
+                takes_back: Some(&[]),
                 ..OPENAI
             },
-            // Groq API reference, Create chat completion: no files; efforts for the models of OpenAI's that it serves.
-            ProviderType::Groq => Self { files: false, thinking: Thinking::EffortOf(&["openai/gpt-oss"]), ..OPENAI },
+            // Groq API reference, Create chat completion: no files; efforts for the models of OpenAI's that it serves;
+            // thoughts by the name of `reasoning` alone, and any other member of a message is refused.
+            ProviderType::Groq => Self {
+                files: false,
+                thinking: Thinking::EffortOf(&["openai/gpt-oss"]),
+                takes_back: Some(&["reasoning", "function_call"]),
+                ..OPENAI
+            },
             // xAI API reference, Chat completions, and its guide, Reasoning: the other models think as they will and
             // refuse to be told.
-            ProviderType::XAi => Self { files: false, thinking: Thinking::EffortOf(&["grok-3-mini"]), ..OPENAI },
+            ProviderType::XAi => Self {
+                files: false,
+                thinking: Thinking::EffortOf(&["grok-3-mini"]),
+                takes_back: Some(&["reasoning_content", "refusal", "annotations", "audio", "function_call"]),
+                ..OPENAI
+            },
             // OpenRouter API reference, Parameters (`top_k`, `stop` of any number) and Prompt caching
             // (`cache_control`).
             ProviderType::OpenRouter => Self {
@@ -121,10 +144,21 @@ impl Quirks {
                 stops: usize::MAX,
                 thinking: Thinking::Object,
                 thoughts: Thoughts::Details,
+                takes_back: Some(&[
+                    "reasoning_content",
+                    "reasoning_details",
+                    "reasoning",
+                    "refusal",
+                    "annotations",
+                    "audio",
+                    "function_call",
+                ]),
                 ..OPENAI
             },
             // Whatever it is, it may know more than OpenAI does.
-            ProviderType::CustomOpenAi => Self { top_k: true, stops: usize::MAX, thinking: Thinking::Effort, ..OPENAI },
+            ProviderType::CustomOpenAi => {
+                Self { top_k: true, stops: usize::MAX, thinking: Thinking::Effort, takes_back: None, ..OPENAI }
+            }
             ProviderType::OpenAi
             | ProviderType::Anthropic
             | ProviderType::Gemini

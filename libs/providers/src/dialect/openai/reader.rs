@@ -4,14 +4,13 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use domain::Secret;
-use serde_json::value::RawValue;
 
 use super::answer::success;
 use super::bound::index_of;
 use super::in_body;
 use super::turns::{reasoning_detail, thinking, thought_signature};
 use crate::error::{UpstreamError, Words};
-use crate::hub::{Block, Event, Finish, Reader, Whole};
+use crate::hub::{Block, Event, Finish, Reader, Signer, Whole};
 use crate::json::{Members, Pieces, elements, object, said_in, text_of};
 use crate::usage::Usage;
 
@@ -36,6 +35,8 @@ pub(crate) struct ChatReader {
     started: bool,
     /// Whether thoughts have come as bare text, which is the same as that of `reasoning_details`.
     thinks_aloud: bool,
+    /// Whether a piece of the last thought's signature has come.
+    signing: bool,
     calls: Vec<Call>,
     content: Pieces,
     finished: bool,
@@ -49,6 +50,7 @@ impl ChatReader {
             credential,
             started: false,
             thinks_aloud: false,
+            signing: false,
             calls: Vec::new(),
             content: Pieces::default(),
             finished: false,
@@ -85,27 +87,34 @@ impl ChatReader {
         }
     }
 
-    /// What the model thought. Details alone have signatures; those are for Anthropic's models, and other formats mean
-    /// nothing outside of the API they came by.
+    /// What the model thought. Details alone have signatures.
     fn reasoning<'a>(&mut self, message: &Members<'a>, events: &mut Vec<Event<'a>>) {
         let bare = ["reasoning_content", "reasoning"].iter().find_map(|name| message.present(name).and_then(said_in));
         let bare = some_text(bare);
         self.thinks_aloud |= bare.is_some();
+        self.signing &= bare.is_none();
         events.extend(bare.map(Event::Reasoning));
         let details = message.present("reasoning_details").and_then(|value| elements(value.get()).ok());
         for detail in details.unwrap_or_default() {
-            let is_anthropics = has_format(detail, "anthropic-claude-v1");
             match reasoning_detail(detail) {
                 Some(Block::Reasoning { text, signature }) => {
-                    if !self.thinks_aloud && !text.is_empty() {
-                        events.push(Event::Reasoning(text));
+                    if !text.is_empty() {
+                        self.signing = false;
+                        events.extend(Some(text).filter(|_| !self.thinks_aloud).map(Event::Reasoning));
                     }
-                    events.extend(some_text(signature).filter(|_| is_anthropics).map(Event::ReasoningSignature));
+                    events.extend(signature.map(|signature| self.signature(signature)));
                 }
-                Some(Block::RedactedReasoning { data }) if is_anthropics => events.push(Event::RedactedReasoning(data)),
+                Some(Block::RedactedReasoning { data }) => events.push(Event::RedactedReasoning(data)),
                 Some(_) | None => {}
             }
         }
+    }
+
+    /// A signature is marked where it begins.
+    fn signature<'a>(&mut self, piece: Cow<'a, str>) -> Event<'a> {
+        let goes_on = std::mem::replace(&mut self.signing, true);
+        let further = Signer::Anthropic.own(&piece).filter(|_| goes_on).map(str::to_owned);
+        Event::ReasoningSignature(further.map_or(piece, Cow::Owned))
     }
 
     /// A call, or a piece of one: which it belongs to is told by its index and id together.
@@ -275,12 +284,6 @@ fn content_part<'a>(part: &Members<'a>) -> Option<Event<'a>> {
         // Notes on what was said, such as Mistral's references.
         Some(_) => None,
     }
-}
-
-/// Whether a detail has that format, which is also the one of a detail that names none.
-fn has_format(detail: &RawValue, format: &str) -> bool {
-    let given = Members::parse(detail.get()).ok().and_then(|members| members.present("format").and_then(text_of));
-    given.is_none_or(|given| given == format)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::conversation::object_at;
 use super::request::{ChatMessage, Content, MAX_ITEMS, Part, RequestError};
 use crate::dialect::fields::{invalid, required};
-use crate::hub::{Block, Conversation, ImageSource, Role, Turn, drop_path, file_of, is_nothing, list_rest};
+use crate::hub::{Block, Conversation, ImageSource, Role, Signer, Turn, drop_path, file_of, is_nothing, list_rest};
 use crate::json::{Members, elements, said_in, text_of};
 
 /// The members of messages and of parts that have a place in a conversation.
@@ -293,8 +293,12 @@ fn function<'s>(
     Ok((required(path, &members, "name")?, arguments))
 }
 
-/// `extra_content.google.thought_signature`, where Gemini's own OpenAI-compatible API has it too.
+/// The marked signature of a call: `extra_content.google.thought_signature`, where Gemini's own OpenAI-compatible API has it too.
 pub(crate) fn thought_signature<'a>(call: &Members<'a>) -> Option<Cow<'a, str>> {
+    Some(Signer::Gemini.signed(signature_as_sent(call)?)).filter(|signature| !signature.is_empty())
+}
+
+pub(super) fn signature_as_sent<'a>(call: &Members<'a>) -> Option<Cow<'a, str>> {
     let inner = |members: &Members<'a>, name| Members::parse(members.present(name)?.get()).ok();
     inner(&inner(call, "extra_content")?, "google")?.present("thought_signature").and_then(text_of)
 }
@@ -322,13 +326,24 @@ fn reasoning<'a>(members: &Members<'a>) -> Vec<Block<'a>> {
     text.map(|text| Block::Reasoning { text, signature: None }).into_iter().collect()
 }
 
+/// One of `reasoning_details`. What bears no mark came by OpenRouter's API: signatures are Anthropic's there, and other
+/// formats than its mean nothing outside of that API.
 pub(super) fn reasoning_detail(detail: &RawValue) -> Option<Block<'_>> {
     let members = Members::parse(detail.get()).ok()?;
-    let text = |name| members.present(name).and_then(said_in);
+    let text = |name| members.present(name).and_then(said_in).filter(|text: &Cow<'_, str>| !text.is_empty());
+    // A detail that names no format has this one.
+    let is_anthropics = text("format").is_none_or(|format| format == "anthropic-claude-v1");
     let block = match text("type")?.as_ref() {
-        "reasoning.encrypted" => Block::RedactedReasoning { data: text("data")? },
+        "reasoning.encrypted" => {
+            let data = text("data").filter(|_| is_anthropics)?;
+            Block::RedactedReasoning { data: Signer::Anthropic.redacted(data) }
+        }
         "reasoning.summary" => Block::Reasoning { text: text("summary")?, signature: None },
-        "reasoning.text" => Block::Reasoning { text: text("text").unwrap_or_default(), signature: text("signature") },
+        "reasoning.text" => {
+            let signature = text("signature").filter(|_| is_anthropics);
+            let signature = signature.map(|signature| Signer::Anthropic.signed(signature));
+            Block::Reasoning { text: text("text").unwrap_or_default(), signature }
+        }
         _ => return None,
     };
     let is_empty = matches!(&block, Block::Reasoning { text, signature: None } if text.is_empty());

@@ -4,9 +4,9 @@
 //! provider signs thoughts and wants them back (Anthropic), they are told a second time in `reasoning_details`, the
 //! form of OpenRouter's API: items `{"type":"reasoning.text","text","signature","index"}` and
 //! `{"type":"reasoning.encrypted","data","index"}`. A client that sends an assistant's message back as it got it so
-//! sends back all that the provider needs; the reader of requests takes signatures from there. A thought over 1 MiB is
-//! told without its signature. Gemini's signature of a call is where Gemini's own OpenAI-compatible API has it:
-//! `extra_content.google.thought_signature` of the call.
+//! sends back all that the provider needs; the reader of requests takes signatures from there, by the mark of their
+//! signer. A thought over 1 MiB is told without its signature. Gemini's signature of a call is where Gemini's own
+//! OpenAI-compatible API has it: `extra_content.google.thought_signature` of the call.
 
 use bytes::{Bytes, BytesMut};
 use serde_json::{Map, Value, json};

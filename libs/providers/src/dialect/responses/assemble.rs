@@ -13,7 +13,7 @@ use crate::dialect::openai::{ContextPlacement, Outgoing, SpliceRules};
 use crate::dialect::said::Said;
 use crate::dialect::{ClientDialect, UpstreamDialect};
 use crate::hub::drop_path;
-use crate::json::{Splices, literal, span, text_of, unquoted};
+use crate::json::{Splices, literal, ranges_of, span, text_of, unquoted};
 
 /// The least that the API takes for a bound of the output: it says so where it refuses less ("Expected a value >= 16").
 /// A lower one is kept here alone.
@@ -121,16 +121,13 @@ impl ResponsesRequest<'_> {
     /// Takes out what the provider would look for among answers it has kept, and what other providers' answers carry.
     fn forget(&self, splices: &mut Splices, dropped: &mut Vec<Cow<'_, str>>) {
         let items = self.items();
-        let forgets = items.iter().any(is_forgotten);
-        let (mut kept_before, mut end_before) = (false, 0);
-        for (at, item) in items.iter().enumerate() {
-            let (start, end) = (item.members.inside(self.text).saturating_sub(1), item.members.end(self.text));
-            if is_forgotten(item) {
-                let next = items.get(at + 1).map(|next| next.members.inside(self.text).saturating_sub(1));
-                splices.remove(if kept_before { end_before..end } else { start..next.unwrap_or(end) });
+        let elements: Vec<_> = items.iter().map(|item| (item.members.range(self.text), is_forgotten(item))).collect();
+        let forgets = elements.iter().any(|(_, goes)| *goes);
+        ranges_of(&elements).into_iter().for_each(|range| splices.remove(range));
+        for (at, (item, (_, goes))) in items.iter().zip(&elements).enumerate() {
+            if *goes {
                 drop_path(dropped, format!("input[{at}]"));
             } else {
-                kept_before = true;
                 let mut names = Vec::new();
                 if item.kind == Kind::Call {
                     names.push("extra_content");
@@ -143,7 +140,6 @@ impl ResponsesRequest<'_> {
                     splices.remove(range);
                 }
             }
-            end_before = end;
         }
     }
 }

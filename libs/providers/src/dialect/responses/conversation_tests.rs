@@ -25,8 +25,8 @@ fn items_become_turns() {
                 { "type": "input_image", "image_url": "data:image/png;base64,QUJD", "detail": "low" },
                 { "type": "input_file", "filename": "a.pdf", "file_data": "data:application/pdf;base64,QUJD" }] },
             { "type": "reasoning", "id": "rs_1", "summary": [{ "type": "summary_text", "text": "hm" }],
-                "encrypted_content": "ragmux-signed:sig" },
-            { "type": "reasoning", "id": "rs_2", "summary": [], "encrypted_content": "ragmux-redacted:data" },
+                "encrypted_content": "ragmux-signed:anthropic:sig" },
+            { "type": "reasoning", "id": "rs_2", "summary": [], "encrypted_content": "ragmux-redacted:anthropic:data" },
             { "type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [
                 { "type": "output_text", "text": "looking", "annotations": [] }, { "type": "refusal", "refusal": "no" }] },
             { "type": "function_call", "id": "fc_1", "call_id": "c1", "name": "f", "arguments": "{ }",
@@ -51,7 +51,7 @@ fn items_become_turns() {
         said,
         [
             r#"[Text { text: "look", cache: None }, Image { source: Base64 { media_type: "image/png", data: "QUJD" }, detail: Some("low"), cache: None }, Document { media_type: "application/pdf", data: "QUJD", name: Some("a.pdf"), cache: None }]"#,
-            r#"[Reasoning { text: "hm", signature: Some("sig") }, RedactedReasoning { data: "data" }, Text { text: "looking", cache: None }, Text { text: "no", cache: None }, ToolCall { id: "c1", name: "f", arguments: "{ }", signature: Some("g") }]"#,
+            r#"[Reasoning { text: "hm", signature: Some("ragmux-signed:anthropic:sig") }, RedactedReasoning { data: "ragmux-redacted:anthropic:data" }, Text { text: "looking", cache: None }, Text { text: "no", cache: None }, ToolCall { id: "c1", name: "f", arguments: "{ }", signature: Some("ragmux-signed:gemini:g") }]"#,
             r#"[ToolResult { call_id: "c1", name: None, content: [Text { text: "42", cache: None }], is_error: false, cache: None }, Text { text: "and?", cache: None }]"#,
         ]
     );

@@ -1,7 +1,7 @@
 //! The items of an answer as JSON.
 //!
 //! What a provider signs or encrypts of its thoughts and wants back is carried by `encrypted_content` of a reasoning item,
-//! under a mark that says that it is from here: what comes back without it is of OpenAI's making, and of no use to anybody
+//! under a mark that says that it is from here and whose it is: what comes back without it is of OpenAI's making, and of no use to anybody
 //! else. Gemini's signature of a call is where Gemini's own OpenAI-compatible API has it:
 //! `extra_content.google.thought_signature` of the call.
 
@@ -9,15 +9,14 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 
-/// Before the signature of a thought whose text is the summary.
-const SIGNED: &str = "ragmux-signed:";
-/// Before a thought that only its provider can read.
-const REDACTED: &str = "ragmux-redacted:";
+use crate::hub::{REDACTED, SIGNED};
 
-/// What `encrypted_content` carries.
+/// What `encrypted_content` carries, with its mark.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Sealed<'a> {
+    /// The signature of a thought whose text is the summary.
     Signed(Cow<'a, str>),
+    /// A thought that only its provider can read.
     Redacted(Cow<'a, str>),
     /// Not from here.
     Foreign,
@@ -25,14 +24,12 @@ pub(super) enum Sealed<'a> {
 
 impl<'a> Sealed<'a> {
     pub(super) fn read(text: Cow<'a, str>) -> Self {
-        let rest = |mark: &str| match &text {
-            Cow::Borrowed(text) => text.strip_prefix(mark).map(Cow::Borrowed),
-            Cow::Owned(text) => text.strip_prefix(mark).map(|rest| Cow::Owned(rest.to_owned())),
-        };
-        match (rest(SIGNED), rest(REDACTED)) {
-            (Some(signature), _) => Self::Signed(signature),
-            (_, Some(data)) => Self::Redacted(data),
-            (None, None) => Self::Foreign,
+        if text.starts_with(SIGNED) {
+            Self::Signed(text)
+        } else if text.starts_with(REDACTED) {
+            Self::Redacted(text)
+        } else {
+            Self::Foreign
         }
     }
 }
@@ -40,15 +37,15 @@ impl<'a> Sealed<'a> {
 /// A thought. Its text stands as a summary, as clients of this API show thoughts.
 pub(super) fn reasoning(id: &str, text: &str, signature: Option<&str>) -> Value {
     let summary = if text.is_empty() { json!([]) } else { json!([summary_part(text)]) };
-    sealed(id, summary, signature.map(|signature| format!("{SIGNED}{signature}")))
+    sealed(id, summary, signature)
 }
 
 /// A thought that only its provider can read.
 pub(super) fn redacted(id: &str, data: &str) -> Value {
-    sealed(id, json!([]), Some(format!("{REDACTED}{data}")))
+    sealed(id, json!([]), Some(data))
 }
 
-fn sealed(id: &str, summary: Value, seal: Option<String>) -> Value {
+fn sealed(id: &str, summary: Value, seal: Option<&str>) -> Value {
     let mut item = json!({ "id": id, "type": "reasoning", "summary": summary });
     if let (Some(members), Some(seal)) = (item.as_object_mut(), seal) {
         members.insert("encrypted_content".to_owned(), seal.into());

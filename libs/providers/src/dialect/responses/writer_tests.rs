@@ -138,9 +138,9 @@ fn thoughts_are_items_of_their_own() {
         start(),
         Event::Reasoning("th".into()),
         Event::Reasoning("ink".into()),
-        Event::ReasoningSignature("si".into()),
+        Event::ReasoningSignature("ragmux-signed:anthropic:si".into()),
         Event::ReasoningSignature("gn".into()),
-        Event::RedactedReasoning("secret".into()),
+        Event::RedactedReasoning("ragmux-redacted:anthropic:secret".into()),
         Event::Text("so".into()),
     ]);
     assert_eq!(
@@ -168,9 +168,9 @@ fn thoughts_are_items_of_their_own() {
     assert_eq!(
         output[0],
         json!({ "id": "rs_chatcmpl-1_0", "type": "reasoning", "summary": [{ "type": "summary_text", "text": "think" }],
-            "encrypted_content": "ragmux-signed:sign" })
+            "encrypted_content": "ragmux-signed:anthropic:sign" })
     );
-    assert_eq!(output[1]["encrypted_content"], "ragmux-redacted:secret");
+    assert_eq!(output[1]["encrypted_content"], "ragmux-redacted:anthropic:secret");
     assert_eq!((&output[2]["type"], &output[2]["id"]), (&json!("message"), &json!("msg_chatcmpl-1_2")));
 }
 
@@ -263,7 +263,7 @@ fn a_whole_answer_is_what_its_stream_ends_with() {
     let given = [
         start(),
         Event::Reasoning("think".into()),
-        Event::ReasoningSignature("sign".into()),
+        Event::ReasoningSignature("ragmux-signed:anthropic:sign".into()),
         Event::Text("a".into()),
         Event::Refusal("b".into()),
         call(0, "a"),
