@@ -27,6 +27,8 @@ pub(crate) enum Command {
     Queue(Queue),
     /// Serve as the upstream alone.
     Upstream(Upstream),
+    /// Compare the text of PDFs with what poppler's pdftotext reads, file by file.
+    Text(Text),
 }
 
 /// How to measure.
@@ -126,6 +128,20 @@ pub(crate) struct Queue {
     /// Where to write the results as JSON.
     #[arg(long, value_name = "PATH")]
     pub(crate) json: Option<PathBuf>,
+}
+
+/// The PDFs to compare.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Text {
+    /// PDFs, or folders of them.
+    #[arg(required = true)]
+    pub(crate) paths: Vec<PathBuf>,
+    /// The program that parses: `ragmux`, or the ingestion worker by itself.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) program: Option<PathBuf>,
+    /// Fail if the mean word recall is below.
+    #[arg(long, value_name = "SHARE")]
+    pub(crate) at_least: Option<f64>,
 }
 
 /// The upstream.

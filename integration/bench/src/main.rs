@@ -3,7 +3,8 @@
 //! `ragmux-bench edge` starts a PostgreSQL with durable settings, an edge of the program beside this one, and the scripted
 //! upstream, each a process of its own, and runs the scenarios of [`scenarios`]. What goes direct and what goes through
 //! the edge is measured in interleaved rounds in random order; a window with a failed call is void. `ragmux-bench peer`
-//! runs the same work through any other OpenAI-compatible server. `ragmux-bench queue` measures the document queue.
+//! runs the same work through any other OpenAI-compatible server. `ragmux-bench queue` measures the document queue,
+//! `ragmux-bench text` compares the text of PDFs with poppler's.
 
 mod arguments;
 mod bed;
@@ -19,6 +20,7 @@ mod scale;
 mod scenarios;
 mod stats;
 mod streams;
+mod text;
 mod traffic;
 mod upstream_process;
 
@@ -44,6 +46,7 @@ async fn main() -> anyhow::Result<()> {
         Command::Peer(peer) => interruptible(self::peer(peer)).await,
         Command::Queue(run) => interruptible(self::queue(run)).await,
         Command::Upstream(upstream) => upstream_process::run(upstream).await,
+        Command::Text(text) => interruptible(text::run(text)).await,
     }
 }
 
