@@ -23,6 +23,7 @@ mod hold;
 mod lifecycle;
 mod limits;
 mod messages;
+mod mixed;
 mod models;
 mod moderations;
 mod pace;
