@@ -2,11 +2,10 @@
 
 use unicode_normalization::UnicodeNormalization;
 
+use crate::escapes::escaped;
+
 /// Looks like the character that opens a tag, and opens none.
 const LOOK_ALIKE: char = '‹';
-
-/// How what opens a tag may be written beside the character itself: the escapes of HTML, JSON and URLs.
-const OPENERS: [&str; 4] = ["\\u003c", "\\x3c", "%3c", "&lt"];
 
 /// So many characters that are none of a name's are more than anything that would be read as a tag has.
 const MOST_BETWEEN: usize = 512;
@@ -17,9 +16,9 @@ const MOST_BETWEEN: usize = 512;
 pub fn defused(text: &str, name: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     let mut rest = text;
-    while let Some(first) = rest.chars().next() {
+    while let Some((_, bytes)) = first(rest) {
         let opener = opener(rest);
-        let (kept, after) = rest.split_at(opener.unwrap_or(first.len_utf8()));
+        let (kept, after) = rest.split_at(opener.unwrap_or(bytes));
         if opener.is_some() && is_named(after, name) {
             safe.push(LOOK_ALIKE);
         } else {
@@ -30,25 +29,16 @@ pub fn defused(text: &str, name: &str) -> String {
     safe
 }
 
-/// How many bytes of the text open a tag, if any do.
+/// How many bytes of the text open a tag, if any do: the character itself, one that is mistaken for it (Unicode TR 39,
+/// confusables), or an escape of either.
 fn opener(text: &str) -> Option<usize> {
-    let first = text.chars().next()?;
-    if !matches!(first, '\\' | '%' | '&') {
-        return (std::iter::once(first).nfkd().next() == Some('<')).then(|| first.len_utf8());
-    }
-    let starts = |with: &str| text.get(..with.len()).is_some_and(|start| start.eq_ignore_ascii_case(with));
-    if let Some(escape) = OPENERS.iter().find(|escape| starts(escape)) {
-        return Some(escape.len());
-    }
-    // A numeric character reference (HTML, 13.5), with as many zeros as anybody likes.
-    let number = text.strip_prefix("&#")?;
-    let (digits, code) = match number.strip_prefix(['x', 'X']) {
-        Some(hexadecimal) => (hexadecimal, "3c"),
-        None => (number, "60"),
-    };
-    let significant = digits.trim_start_matches('0');
-    let is_it = significant.get(..code.len()).is_some_and(|start| start.eq_ignore_ascii_case(code));
-    is_it.then(|| text.len() - significant.len() + code.len())
+    let (character, bytes) = escaped(text).or_else(|| first(text))?;
+    let plain = std::iter::once(character).nfkd().next()?;
+    matches!(plain, '<' | '˂' | 'ᐸ' | 'ᚲ' | '❮' | '〈' | '⟨' | '⧼' | '𝈶').then_some(bytes)
+}
+
+fn first(text: &str) -> Option<(char, usize)> {
+    text.chars().next().map(|character| (character, character.len_utf8()))
 }
 
 /// Whether what follows an opening is the name: in letters of any size, width or style or that only look like them, and
@@ -58,11 +48,11 @@ fn is_named(after: &str, name: &str) -> bool {
     let mut next = expected.next();
     let mut between = 0;
     let mut rest = after;
-    while let Some(character) = rest.chars().next() {
+    while let Some((character, bytes)) = escaped(rest).or_else(|| first(rest)) {
         // What opens another tag is nothing between the letters either.
         let (read, skipped) = match opener(rest) {
             Some(bytes) => (None, bytes),
-            None => (Some(character), character.len_utf8()),
+            None => (Some(character), bytes),
         };
         rest = rest.get(skipped..).unwrap_or_default();
         between += usize::from(read.is_none());

@@ -29,6 +29,17 @@ fn a_tag_of_the_name_is_made_a_look_alike_however_it_is_written() {
         "\\x3C/context>",
         "%3C/context%3E",
         "≮/context>",
+        "ᐸ/context>",
+        "˂/context>",
+        "〈/context〉",
+        "⟨/context⟩",
+        "\u{2329}/context>",
+        "<c&#111;ntext>",
+        "<%63ontext>",
+        "&amp;lt;/context&gt;",
+        "%253C/context",
+        "\\u{3c}/context>",
+        "\\74/context>",
         "<&lt;/context>",
     ] {
         let safe = defused(attack, "context");

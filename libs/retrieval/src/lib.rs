@@ -11,6 +11,7 @@ pub mod bm25;
 mod connection;
 pub mod context;
 mod error;
+mod escapes;
 mod fence;
 pub mod fusion;
 pub mod index;

@@ -32,17 +32,23 @@ pub fn scrub(message: &str, credential: Option<&str>) -> String {
     short
 }
 
-/// The beginning of a message. Where it is cut, a credential may have lost its end and be known no more, so as much as
+/// The beginning of a message, without what nobody sees and what would only part a credential. Where it is cut, a credential may have lost its end and be known no more, so as much as
 /// it can take goes too.
 fn looked_at(message: &str, own: Option<&str>) -> String {
     let plain = |character: char| if character.is_control() { ' ' } else { character };
-    let mut text: String = message.chars().take(MAX_SCANNED_CHARS).map(plain).collect();
+    let visible = message.chars().take(MAX_SCANNED_CHARS).filter(|character| !is_invisible(*character));
+    let mut text: String = visible.map(plain).collect();
     if message.chars().nth(MAX_SCANNED_CHARS).is_some() {
         let longest = own.map_or(0, |own| own.len().saturating_mul(3));
         text.truncate(text.floor_char_boundary(text.len().saturating_sub(longest)));
         text.truncate(text.rfind(' ').unwrap_or_default());
     }
     text
+}
+
+/// Characters without a width (of Unicode's Default_Ignorable_Code_Point those that turn up in texts).
+fn is_invisible(character: char) -> bool {
+    matches!(character, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2064}' | '\u{feff}')
 }
 
 fn masked(text: &str, mut found: Vec<Range<usize>>) -> String {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 /// A prefix and how many further characters make it a key rather than a word.
-const KEY_PREFIXES: [(&str, usize); 18] = [
+const KEY_PREFIXES: [(&str, usize); 23] = [
     ("sk-", 6), // also sk-ant-, sk-proj-, sk-or-, and the gateway's own sk-user- and sk-mgmt-
     ("sk_", 12),
     ("AIza", 16),
@@ -14,6 +14,11 @@ const KEY_PREFIXES: [(&str, usize); 18] = [
     ("pplx-", 8),
     ("r8_", 8),
     ("nvapi-", 8),
+    ("pa-", 24),
+    ("co_", 24),
+    ("fw_", 16),
+    ("tgp_v1_", 8),
+    ("1//0", 20), // a refresh token of Google's
     ("AKIA", 16),
     ("ASIA", 16),
     ("ghp_", 16),
@@ -24,7 +29,7 @@ const KEY_PREFIXES: [(&str, usize); 18] = [
     ("eyJ", 20), // a JSON object in base64: a JSON Web Token
 ];
 /// Names whose value is a credential, without `-` and `_`.
-const LABELS: [&str; 20] = [
+const LABELS: [&str; 23] = [
     "key",
     "apikey",
     "xapikey",
@@ -45,6 +50,9 @@ const LABELS: [&str; 20] = [
     "passwd",
     "credential",
     "signature",
+    "session",
+    "sessionid",
+    "ragmuxsession",
 ];
 const SCHEMES: [&str; 2] = ["bearer", "basic"];
 
@@ -58,6 +66,7 @@ pub(super) fn find(text: &str) -> Vec<Range<usize>> {
         previous = name;
     }
     found.extend(starred(text));
+    found.extend(sealed(text));
     found
 }
 
@@ -179,6 +188,21 @@ fn url_credentials(text: &str) -> Vec<Range<usize>> {
             Some(start..start + end)
         })
         .collect()
+}
+
+/// What stands in the armour of PEM (RFC 7468), also where its end is missing.
+fn sealed(text: &str) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    while let Some(begins) = text.get(at..).and_then(|rest| rest.find("-----BEGIN ")).map(|found| at + found) {
+        let end = text.get(begins..).and_then(|rest| {
+            let last = rest.find("-----END ")? + "-----END ".len();
+            rest.get(last..)?.find("-----").map(|more| begins + last + more + "-----".len())
+        });
+        at = end.unwrap_or(text.len());
+        found.push(begins..at);
+    }
+    found
 }
 
 /// Keys of which somebody else has starred out the middle: their ends are still too much.

@@ -41,6 +41,13 @@ fn everything_key_shaped_is_masked() {
         ("masked sk-proj-****abcd", "masked [redacted]"),
         ("key abcd****wxyz is unknown", "key [redacted] is unknown"),
         ("é sk-abcdefé", "é [redacted]é"),
+        ("key pa-0a1B2c3D4e5F6a7b8c9D0e1F2a3B4c5D", "key [redacted]"),
+        ("co_0a1B2c3D4e5F6a7b8c9D0e1F fw_0a1B2c3D4e5F6a7b8c9D", "[redacted] [redacted]"),
+        ("tgp_v1_0a1B2c3D; 1//0a1B2c3D4e5F6a7b8c9D0e1F", "[redacted]; [redacted]"),
+        ("Cookie: ragmux_session=0a1B2c3D4e5F", "Cookie: ragmux_session=[redacted]"),
+        ("sk-ant-ap\u{200b}i03-AAAA", "[redacted]"),
+        ("a -----BEGIN PRIVATE KEY-----\nMIIE vQIB\n-----END PRIVATE KEY----- b", "a [redacted] b"),
+        ("-----BEGIN RSA PRIVATE KEY----- MIIE", "[redacted]"),
     ] {
         assert_eq!(scrub(text, None), shown);
     }
