@@ -28,8 +28,8 @@ pub(crate) struct Journey<'a> {
     attempts: &'a mut Attempts,
     /// How long a provider may be silent before that is its fault.
     patience: Duration,
-    /// Stops of the running group, and when each may be tried.
-    due: VecDeque<(usize, Instant)>,
+    /// Stops of the running group, and when each may be tried again; `None` if it was not tried yet.
+    due: VecDeque<(usize, Option<Instant>)>,
     /// The first stop of the groups to come.
     next: usize,
     asked_group: bool,
@@ -82,7 +82,10 @@ impl<'a> Journey<'a> {
             if self.breakers.open_for(stop.connection).is_some() {
                 continue;
             }
-            sleep_until(due).await;
+            // A timer that is due at once still waits for the next millisecond.
+            if let Some(due) = due {
+                sleep_until(due).await;
+            }
             let Some(pass) = self.breakers.admit(stop.connection) else { continue };
             let before = self.attempts.begin(at);
             self.asked_group = true;
@@ -120,7 +123,7 @@ impl<'a> Journey<'a> {
                 status = error.status(),
                 "an upstream call failed and may be tried again"
             );
-            self.due.push_back((leg.at, Instant::now() + delay));
+            self.due.push_back((leg.at, Some(Instant::now() + delay)));
         } else if !self.attempts.may_go_elsewhere(&error) {
             return Err(error);
         }
@@ -131,8 +134,7 @@ impl<'a> Journey<'a> {
     fn enter_next_group(&mut self) -> bool {
         let Some(first) = self.stops.get(self.next) else { return false };
         let of_group = self.stops.iter().skip(self.next).take_while(|stop| stop.group == first.group).count();
-        let now = Instant::now();
-        self.due = (self.next..self.next + of_group).map(|at| (at, now)).collect();
+        self.due = (self.next..self.next + of_group).map(|at| (at, None)).collect();
         self.next += of_group;
         self.asked_group = false;
         true
@@ -155,6 +157,7 @@ impl<'a> Journey<'a> {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
     use tokio::time::advance;
 
     use super::*;
@@ -197,6 +200,18 @@ mod tests {
             }
         };
         (asked, error.status())
+    }
+
+    #[tokio::test]
+    async fn first_tries_wait_for_no_timer() {
+        let (breakers, mut attempts) = (Breakers::new(), Attempts::until(Instant::now() + DEADLINE));
+        let mut journey = Journey::new(stops(&[0, 0, 1]), &breakers, &mut attempts, PATIENCE);
+        for at in 0..3 {
+            let leg = journey.next().now_or_never().expect("it is ready when it is asked").ok().unwrap();
+            assert_eq!(leg.at, at);
+            // Elsewhere at once, and never again here.
+            journey.ended::<()>(leg, Err(UpstreamError::Auth { status: 401 })).unwrap();
+        }
     }
 
     #[tokio::test(start_paused = true)]
