@@ -6,11 +6,11 @@ use serde_json::value::RawValue;
 
 use super::echo::Echoed;
 use crate::dialect::openai::{
-    ChatAnswer, OutputBound, Piece, REASONING, SpliceRules, TextPart, pieces, prefix, splice_model, spliced, success,
-    tokens_of,
+    ChatAnswer, OutputBound, Piece, REASONING, SpliceRules, TextPart, choices_in, pieces, prefix, splice_model,
+    spliced, success, tokens_of,
 };
 use crate::error::UpstreamError;
-use crate::json::{Members, Splices, elements, said_in, span, text_of};
+use crate::json::{Members, Splices, said_in, span, text_of};
 use crate::usage::Usage;
 
 pub(crate) fn read_answer(
@@ -19,10 +19,7 @@ pub(crate) fn read_answer(
     credential: Option<&str>,
 ) -> Result<ChatAnswer, UpstreamError> {
     let (text, members) = success(body, credential)?;
-    let choices = members
-        .present("choices")
-        .and_then(|value| elements(value.get()).ok())
-        .ok_or(UpstreamError::BadAnswer("it has no choices"))?;
+    let choices = choices_in(&members)?;
     let mut pieces = pieces(&choices);
     let mut delivered = Default::default();
     if let Some(repeats) = &rules.repeats {

@@ -13,7 +13,7 @@ use crate::client::ChatCall;
 use crate::countable::Countable;
 use crate::dialect::openai::{
     Feature, MAX_ITEMS, Outgoing, OutputBound, RequestError, SERVER_OUTPUT_FIELDS, SpliceRules, ask_for_usage, choices,
-    costly_members, flag, include_usage, optional_text, output_limit, read_known, text_at, token_count,
+    costly_members, flag, include_usage, is_setting, optional_text, output_limit, read_known, text_at, token_count,
 };
 use crate::dialect::{ClientDialect, UpstreamDialect};
 use crate::error::UpstreamError;
@@ -224,26 +224,7 @@ impl<'a> CompletionRequest<'a> {
 
 /// Members that no server makes prompt of, and the prompt itself.
 fn is_no_prompt(name: &str) -> bool {
-    matches!(
-        name,
-        "model"
-            | "prompt"
-            | "stream"
-            | "stream_options"
-            | "n"
-            | "best_of"
-            | "echo"
-            | "max_tokens"
-            | "temperature"
-            | "top_p"
-            | "stop"
-            | "user"
-            | "metadata"
-            | "ragmux"
-            | "logit_bias"
-            | "provider"
-            | "service_tier"
-    )
+    is_setting(name) || matches!(name, "prompt" | "best_of" | "echo")
 }
 
 fn prompts<'a>(value: Option<&'a RawValue>) -> Result<Vec<Prompt<'a>>, RequestError> {

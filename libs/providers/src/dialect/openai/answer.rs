@@ -61,10 +61,7 @@ pub(crate) fn read_chat_answer(
     credential: Option<&str>,
 ) -> Result<ChatAnswer, UpstreamError> {
     let (text, members) = success(body, credential)?;
-    let choices = members
-        .present("choices")
-        .and_then(|value| elements(value.get()).ok())
-        .ok_or(UpstreamError::BadAnswer("it has no choices"))?;
+    let choices = choices_in(&members)?;
     let mut finish_reasons = Vec::new();
     let mut delivered = Delivered::default();
     for choice in choices.iter().filter_map(|raw| Members::parse(raw.get()).ok()) {
@@ -151,6 +148,12 @@ pub(crate) fn success<'a>(body: &'a Bytes, credential: Option<&str>) -> Result<(
         Some(error) => Err(in_body(error, credential)),
         None => Ok((text, members)),
     }
+}
+
+/// The choices of an answer; there may be none of them.
+pub(crate) fn choices_in<'a>(members: &Members<'a>) -> Result<Vec<&'a RawValue>, UpstreamError> {
+    let elements = members.present("choices").and_then(|value| elements(value.get()).ok());
+    elements.ok_or(UpstreamError::BadAnswer("it has no choices"))
 }
 
 pub(crate) fn spliced(body: &Bytes, splices: Splices) -> Bytes {

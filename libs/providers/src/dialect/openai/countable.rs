@@ -49,15 +49,31 @@ fn of_part<'a>(part: &'a Part<'_>, counted: &mut Countable<'a>) {
 /// Top-level members that no provider makes prompt of, and the messages, which are counted one by one. Members whose
 /// values are numbers or switches need not be here.
 fn is_no_prompt(name: &str) -> bool {
+    is_setting(name)
+        || matches!(
+            name,
+            "messages"
+                | "max_completion_tokens"
+                | "modalities"
+                | "prompt_cache_key"
+                | "prompt_cache_retention"
+                | "reasoning"
+                | "reasoning_effort"
+                | "safety_identifier"
+                | "thinking"
+                | "verbosity"
+        )
+}
+
+/// Members of any of OpenAI's older APIs that are no prompt.
+pub(crate) fn is_setting(name: &str) -> bool {
     matches!(
         name,
         "model"
-            | "messages"
             | "stream"
             | "stream_options"
             | "n"
             | "max_tokens"
-            | "max_completion_tokens"
             | "temperature"
             | "top_p"
             | "stop"
@@ -65,16 +81,8 @@ fn is_no_prompt(name: &str) -> bool {
             | "metadata"
             | "ragmux"
             | "logit_bias"
-            | "modalities"
-            | "prompt_cache_key"
-            | "prompt_cache_retention"
             | "provider"
-            | "reasoning"
-            | "reasoning_effort"
-            | "safety_identifier"
             | "service_tier"
-            | "thinking"
-            | "verbosity"
     )
 }
 

@@ -43,10 +43,11 @@ pub use request::{ChatMessage, ChatRequest, Content, Part, RequestError, text_at
 pub use stream::{Delivered, StreamOutcome};
 pub use strict::check_body;
 
-pub(crate) use answer::{read_chat_answer, read_passed, read_vectors, splice_model, spliced, success};
+pub(crate) use answer::{choices_in, read_chat_answer, read_passed, read_vectors, splice_model, spliced, success};
 pub(crate) use assemble::ask_for_usage;
 pub(crate) use batches::Merge;
 pub(crate) use bound::Meter;
+pub(crate) use countable::is_setting;
 pub(crate) use embeddings::{EMBEDDINGS_PATH, own_embeddings_body, token_count};
 pub(crate) use error::{in_body, of_status, refusal, refusal_by};
 pub(crate) use features::{costly_members, long_cache};
