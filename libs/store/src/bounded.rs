@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
+use sqlx::error::BoxDynError;
 use sqlx::pool::PoolConnection;
-use sqlx::postgres::{PgQueryResult, PgRow, PgStatement, PgTypeInfo};
+use sqlx::postgres::{PgArguments, PgQueryResult, PgRow, PgStatement, PgTypeInfo};
 use sqlx::{Either, Error, Execute, Executor, PgConnection, PgPool, Postgres, SqlStr};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
@@ -24,10 +25,24 @@ const MARGIN: Duration = Duration::from_secs(5);
 /// driver asks for a sign of life. Most need milliseconds, so that clients who hang up do not cost a connection each.
 const LEFT: Duration = Duration::from_secs(2);
 
+/// What is behind the connections of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Behind {
+    /// A session of the server each: statements are prepared once.
+    Sessions,
+    /// A pooler that gives out a session for one transaction at a time. Preparing a statement and running it are two
+    /// messages, and without a transaction around them each may meet another session; a name that a statement is kept
+    /// under would mean something else there, or be taken.
+    Transactions,
+}
+
 /// A pool, for single statements. One that is not answered in time takes its connection with it; one that its caller
 /// does not wait for any more has a little longer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounded<'a>(pub(crate) &'a PgPool);
+pub(crate) struct Bounded<'a> {
+    pub(crate) pool: &'a PgPool,
+    pub(crate) behind: Behind,
+}
 
 impl<'c> Executor<'c> for Bounded<'c> {
     type Database = Postgres;
@@ -37,7 +52,15 @@ impl<'c> Executor<'c> for Bounded<'c> {
         'c: 'e,
         E: 'q + Execute<'q, Postgres>,
     {
-        all_at_once(async move { Borrowed::of(self.0).await?.fetch_many(query).await })
+        all_at_once(async move {
+            if self.behind == Behind::Sessions {
+                return Borrowed::of(self.pool).await?.fetch_many(query).await;
+            }
+            let mut transaction = Transaction::begin(self.pool, self.behind).await?;
+            let steps = transaction.borrowed.fetch_many(Unkept(query)).await?;
+            transaction.commit().await?;
+            Ok(steps)
+        })
     }
 
     fn fetch_optional<'e, 'q: 'e, E>(self, query: E) -> BoxFuture<'e, Result<Option<PgRow>, Error>>
@@ -45,7 +68,15 @@ impl<'c> Executor<'c> for Bounded<'c> {
         'c: 'e,
         E: 'q + Execute<'q, Postgres>,
     {
-        Box::pin(async move { Borrowed::of(self.0).await?.wait(|connection| connection.fetch_optional(query)).await })
+        Box::pin(async move {
+            if self.behind == Behind::Sessions {
+                return Borrowed::of(self.pool).await?.wait(|connection| connection.fetch_optional(query)).await;
+            }
+            let mut transaction = Transaction::begin(self.pool, self.behind).await?;
+            let row = transaction.borrowed.wait(|connection| connection.fetch_optional(Unkept(query))).await?;
+            transaction.commit().await?;
+            Ok(row)
+        })
     }
 
     fn prepare_with<'e>(self, sql: SqlStr, parameters: &'e [PgTypeInfo]) -> BoxFuture<'e, Result<PgStatement, Error>>
@@ -53,7 +84,7 @@ impl<'c> Executor<'c> for Bounded<'c> {
         'c: 'e,
     {
         Box::pin(async move {
-            Borrowed::of(self.0).await?.wait(|connection| connection.prepare_with(sql, parameters)).await
+            Borrowed::of(self.pool).await?.wait(|connection| connection.prepare_with(sql, parameters)).await
         })
     }
 
@@ -61,7 +92,7 @@ impl<'c> Executor<'c> for Bounded<'c> {
     where
         'c: 'e,
     {
-        Box::pin(async move { Borrowed::of(self.0).await?.wait(|connection| connection.describe(sql)).await })
+        Box::pin(async move { Borrowed::of(self.pool).await?.wait(|connection| connection.describe(sql)).await })
     }
 }
 
@@ -70,12 +101,13 @@ impl<'c> Executor<'c> for Bounded<'c> {
 #[derive(Debug)]
 pub(crate) struct Transaction {
     borrowed: Borrowed,
+    behind: Behind,
     is_open: bool,
 }
 
 impl Transaction {
-    pub(crate) async fn begin(pool: &PgPool) -> Result<Self, Error> {
-        let mut transaction = Self { borrowed: Borrowed::of(pool).await?, is_open: true };
+    pub(crate) async fn begin(pool: &PgPool, behind: Behind) -> Result<Self, Error> {
+        let mut transaction = Self { borrowed: Borrowed::of(pool).await?, behind, is_open: true };
         transaction.say("BEGIN").await?;
         Ok(transaction)
     }
@@ -112,7 +144,10 @@ impl<'c> Executor<'c> for &'c mut Transaction {
         'c: 'e,
         E: 'q + Execute<'q, Postgres>,
     {
-        all_at_once(self.borrowed.fetch_many(query))
+        match self.behind {
+            Behind::Sessions => all_at_once(self.borrowed.fetch_many(query)),
+            Behind::Transactions => all_at_once(self.borrowed.fetch_many(Unkept(query))),
+        }
     }
 
     fn fetch_optional<'e, 'q: 'e, E>(self, query: E) -> BoxFuture<'e, Result<Option<PgRow>, Error>>
@@ -120,7 +155,10 @@ impl<'c> Executor<'c> for &'c mut Transaction {
         'c: 'e,
         E: 'q + Execute<'q, Postgres>,
     {
-        Box::pin(self.borrowed.wait(|connection| connection.fetch_optional(query)))
+        match self.behind {
+            Behind::Sessions => Box::pin(self.borrowed.wait(|connection| connection.fetch_optional(query))),
+            Behind::Transactions => Box::pin(self.borrowed.wait(|connection| connection.fetch_optional(Unkept(query)))),
+        }
     }
 
     fn prepare_with<'e>(self, sql: SqlStr, parameters: &'e [PgTypeInfo]) -> BoxFuture<'e, Result<PgStatement, Error>>
@@ -143,6 +181,27 @@ impl Drop for Transaction {
         if self.is_open && !matches!(self.borrowed.state, State::Silent) {
             self.borrowed.state = State::Open;
         }
+    }
+}
+
+/// A statement that the server is not to keep under a name.
+struct Unkept<E>(E);
+
+impl<'q, E: Execute<'q, Postgres>> Execute<'q, Postgres> for Unkept<E> {
+    fn sql(self) -> SqlStr {
+        self.0.sql()
+    }
+
+    fn statement(&self) -> Option<&PgStatement> {
+        self.0.statement()
+    }
+
+    fn take_arguments(&mut self) -> Result<Option<PgArguments>, BoxDynError> {
+        self.0.take_arguments()
+    }
+
+    fn persistent(&self) -> bool {
+        false
     }
 }
 

@@ -9,7 +9,7 @@ use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
 use sqlx::{ConnectOptions, PgPool};
 use tokio::time::timeout;
 
-use crate::bounded::{Bounded, Transaction};
+use crate::bounded::{Behind, Bounded, Transaction};
 use crate::error::{MigrateError, StoreError};
 
 /// Kept apart from the pool, so that a full pool is not a death: one connection beats, one listens.
@@ -102,16 +102,20 @@ impl Store {
 
     /// For single statements.
     pub(crate) fn pool(&self) -> Bounded<'_> {
-        Bounded(&self.pool)
+        Bounded { pool: &self.pool, behind: self.behind() }
     }
 
     /// For statements that say that this process lives.
     pub(crate) fn beat_pool(&self) -> Bounded<'_> {
-        Bounded(&self.beat)
+        Bounded { pool: &self.beat, behind: self.behind() }
+    }
+
+    fn behind(&self) -> Behind {
+        if self.has_sessions() { Behind::Sessions } else { Behind::Transactions }
     }
 
     pub(crate) async fn begin(&self) -> Result<Transaction, StoreError> {
-        Ok(Transaction::begin(&self.pool).await?)
+        Ok(Transaction::begin(&self.pool, self.behind()).await?)
     }
 
     /// Does work that somebody waits for: the answer is there within `DB_ACQUIRE_TIMEOUT`, or it is that the database is

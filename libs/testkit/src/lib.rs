@@ -6,6 +6,7 @@
 
 mod database;
 mod http;
+mod pooler;
 mod port;
 mod private_server;
 mod proxy;
@@ -19,6 +20,7 @@ pub use domain::{
     UserId,
 };
 pub use http::http_client;
+pub use pooler::{PoolMode, Pooler};
 pub use private_server::PrivateServer;
 pub use proxy::DatabaseProxy;
 pub use stack::{Admin, Builder, Process, Project, Role, Stack};
