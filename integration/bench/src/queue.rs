@@ -203,7 +203,8 @@ impl Scene {
             anyhow::ensure!(store.write_chunks(claim.key, &self.settings, &[chunk], &segment).await?, "lost");
             times.writes.push(begun.elapsed().as_secs_f64());
         }
-        let finish = Finish { chunks, pages: None, title: None, extraction: json!({}) };
+        let revision = self.settings.revision;
+        let finish = Finish { chunks, revision, pages: None, title: None, extraction: json!({}) };
         let begun = Instant::now();
         anyhow::ensure!(store.finish_document(claim.key, &finish, patience(LEASE)).await?, "lost");
         times.finishes.push(begun.elapsed().as_secs_f64());

@@ -24,6 +24,7 @@ mod quotes;
 mod sample;
 mod start_and_stop;
 mod streaming_replicas;
+mod switching;
 mod usage;
 
 /// Whether stories take the time to reach the bars to the figure, where CI is content with less.

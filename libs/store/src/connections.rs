@@ -244,13 +244,15 @@ impl Store {
     /// Deletes a connection, with the embedding revisions that nothing uses any more.
     ///
     /// # Errors
-    /// [`StoreError::NotFound`]; [`StoreError::Referenced`] while a route or a store uses it.
+    /// [`StoreError::NotFound`]; [`StoreError::Referenced`] while a route or a store uses it, or vectors that it made are there.
     pub async fn delete_connection(&self, id: ConnectionId, entry: &AuditEntry) -> Result<(), StoreError> {
         let deleted = sqlx::query_scalar!(
             "WITH unused AS (
                  DELETE FROM embedding_revisions r
                   WHERE r.connection_id = $1
-                    AND NOT EXISTS (SELECT FROM document_stores s WHERE s.embedding_revision_id = r.id)),
+                    AND NOT EXISTS (SELECT FROM document_stores s WHERE s.embedding_revision_id = r.id)
+                    AND NOT EXISTS (SELECT FROM embedding_switches w WHERE w.embedding_revision_id = r.id)
+                    AND NOT EXISTS (SELECT FROM retired_embeddings o WHERE o.embedding_revision_id = r.id)),
              deleted AS (DELETE FROM model_connections WHERE id = $1 RETURNING id)
              SELECT record_change('connection', id, $2) FROM deleted",
             id.0,
@@ -270,7 +272,8 @@ pub(crate) fn open(id: ConnectionId, sealed: Option<&[u8]>, vault: &Vault) -> Re
 /// Vectors of two models cannot be compared, and those that a store has would not be made anew.
 async fn refuse_if_embedding(transaction: &mut Transaction, id: ConnectionId) -> Result<(), StoreError> {
     let used = sqlx::query_scalar!(
-        r#"SELECT EXISTS (SELECT FROM document_stores WHERE embedding_connection_id = $1) AS "used!""#,
+        r#"SELECT EXISTS (SELECT FROM document_stores WHERE embedding_connection_id = $1)
+                  OR EXISTS (SELECT FROM embedding_switches WHERE connection_id = $1) AS "used!""#,
         id.0
     )
     .fetch_one(transaction)

@@ -43,7 +43,7 @@ BEGIN
             instance_settings, instances, config_head, config_changes, users, sessions, login_attempts, model_connections,
             model_prices, embedding_revisions, projects, project_members, routes, route_targets, api_keys,
             api_key_projects, api_key_uses, admin_requests, document_stores, project_stores, blobs, blob_parts, documents,
-            chunks, posting_segments, postings, embedding_memo TO ragmux_backend;
+            chunks, posting_segments, postings, embedding_memo, embedding_switches, retired_embeddings TO ragmux_backend;
         -- Audit is append only, and what the ledger says is changed by its own functions alone.
         GRANT SELECT, INSERT ON audit_logs TO ragmux_backend;
         GRANT SELECT ON schema_migrations, tier_state, usage_counters, requests_open, request_logs, usage_rollups,

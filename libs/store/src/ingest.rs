@@ -84,6 +84,8 @@ pub struct NewPosting {
 pub struct Finish {
     /// Chunks it was cut into; the finish is refused unless as many are written.
     pub chunks: i32,
+    /// The model whose vectors they have; the finish is refused unless the store is still embedded by it.
+    pub revision: EmbeddingRevisionId,
     /// Pages, for formats that have them.
     pub pages: Option<i32>,
     /// Its title.
@@ -160,43 +162,55 @@ impl Store {
         Ok(())
     }
 
-    /// The hashes of the chunks that an earlier claim of the same content version has written, by ordinal. They have
-    /// their vectors and postings: a batch is one statement.
+    /// The hashes of the chunks that an earlier claim of the same content version has written, by ordinal, and whether
+    /// each has its vector of the store's model as it is now. They have their postings: a batch is one statement.
     ///
     /// # Errors
     /// As for any statement.
-    pub async fn list_written_chunks(&self, key: ClaimKey) -> Result<Vec<(i32, Vec<u8>)>, StoreError> {
-        let rows = sqlx::query!(
-            "SELECT ordinal, content_hash FROM chunks WHERE document_id = $1 AND content_version = $2 ORDER BY ordinal",
-            key.document.0,
-            key.content_version
-        )
-        .fetch_all(self.pool())
-        .await?;
-        Ok(rows.into_iter().map(|row| (row.ordinal, row.content_hash)).collect())
+    pub async fn list_written_chunks(
+        &self,
+        key: ClaimKey,
+        settings: &IngestSettings,
+    ) -> Result<Vec<(i32, Vec<u8>, bool)>, StoreError> {
+        let statement = format!(
+            "SELECT c.ordinal, c.content_hash,
+                    EXISTS (SELECT FROM chunk_embeddings_{} e
+                             WHERE e.chunk_id = c.id AND e.embedding_revision_id = $3)
+               FROM chunks c WHERE c.document_id = $1 AND c.content_version = $2 ORDER BY c.ordinal",
+            settings.width
+        );
+        Ok(sqlx::query_as(AssertSqlSafe(statement))
+            .bind(key.document.0)
+            .bind(key.content_version)
+            .bind(settings.revision.0)
+            .fetch_all(self.pool())
+            .await?)
     }
 
-    /// Removes what an earlier claim wrote under other settings, as long as this claim holds.
+    /// Removes what a claim, this one or an earlier, wrote under other settings, as long as this claim holds. Returns
+    /// whether it did.
     ///
     /// # Errors
     /// As for any statement.
-    pub async fn discard_written_chunks(&self, key: ClaimKey) -> Result<(), StoreError> {
-        sqlx::query!(
-            "WITH fence AS MATERIALIZED (
+    pub async fn discard_written_chunks(&self, key: ClaimKey) -> Result<bool, StoreError> {
+        let held = sqlx::query_scalar!(
+            r#"WITH fence AS MATERIALIZED (
                  SELECT id FROM documents
                   WHERE id = $1 AND claim_token = $2 AND content_version = $3 AND status = 'processing' FOR SHARE
              ), segments AS (
                  DELETE FROM posting_segments USING fence
                   WHERE document_id = fence.id AND content_version = $3
+             ), gone AS (
+                 DELETE FROM chunks USING fence WHERE document_id = fence.id AND content_version = $3
              )
-             DELETE FROM chunks USING fence WHERE document_id = fence.id AND content_version = $3",
+             SELECT EXISTS (SELECT FROM fence) AS "held!""#,
             key.document.0,
             key.token,
             key.content_version
         )
-        .execute(self.pool())
+        .fetch_one(self.pool())
         .await?;
-        Ok(())
+        Ok(held)
     }
 
     /// Writes a batch of consecutive chunks with their vectors and postings, in one statement that holds the document's
@@ -247,8 +261,9 @@ impl Store {
         Ok(written)
     }
 
-    /// Makes a complete content version live: one statement checks the claim and that every planned chunk is there, and
-    /// switches the document over. Returns whether it did.
+    /// Makes a complete content version live: one statement checks the claim, that every planned chunk is there, and that
+    /// the store is still embedded by the model whose vectors they have, and switches the document over. Returns whether
+    /// it did.
     ///
     /// # Errors
     /// [`StoreError::Timeout`] when it takes longer than `patience`; otherwise as for any statement.
@@ -264,6 +279,7 @@ impl Store {
                  -- The store before the document, as uploads lock them.
                  SELECT s.id FROM documents d JOIN document_stores s ON s.id = d.store_id
                   WHERE d.id = $1 AND d.claim_token = $2 AND d.content_version = $3 AND d.status = 'processing'
+                    AND s.embedding_revision_id = $8
                     FOR NO KEY UPDATE OF s
              ), finished AS (
                  UPDATE documents d
@@ -287,7 +303,8 @@ impl Store {
             finish.chunks,
             finish.pages,
             finish.title,
-            finish.extraction
+            finish.extraction,
+            finish.revision.0
         )
         .fetch_optional(&mut transaction)
         .await?;

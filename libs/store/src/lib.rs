@@ -2,8 +2,8 @@
 //!
 //! All SQL of the product is in this crate: checked `sqlx` macros, one function a statement, in a file named after its
 //! entity. Statements that touch a tenant's rows filter by it, and every lease, window and expiry is decided by the
-//! database's clock. Text built at run time exists only for the per-width vector tables ([`ingest`], [`search`]) and for the ledger
-//! calls ([`ledger`]), from integers, uuids and hexadecimal alone.
+//! database's clock. Text built at run time exists only for the per-width vector tables ([`ingest`], [`search`],
+//! [`switches`]) and for the ledger calls ([`ledger`]), from integers, uuids and hexadecimal alone.
 //!
 //! [`Store`] is the handle; [`schema`] knows the migrations; [`provision`] prepares an empty database; `testing` (a
 //! feature) gives every test a database of its own.
@@ -35,6 +35,7 @@ pub mod routing;
 pub mod schema;
 pub mod search;
 pub mod sessions;
+pub mod switches;
 pub mod targets;
 #[cfg(feature = "testing")]
 pub mod testing;

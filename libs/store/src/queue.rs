@@ -355,13 +355,17 @@ impl Store {
         Ok(result.rows_affected() == 1)
     }
 
-    /// Makes the documents due that wait for a budget of this project: it may have one now. Returns how many.
+    /// Makes the documents and switches due that wait for a budget of this project: it may have one now. Returns how many.
     ///
     /// # Errors
     /// As for any statement.
     pub(crate) async fn release_budget_waits(&self, project: ProjectId) -> Result<u64, StoreError> {
         let released = sqlx::query!(
-            "UPDATE documents SET run_at = clock_timestamp()
+            "WITH switches AS (
+                 UPDATE embedding_switches SET run_at = clock_timestamp()
+                  WHERE status = 'building' AND error_code = $2 AND run_at > clock_timestamp()
+                    AND store_id IN (SELECT id FROM document_stores WHERE project_id = $1))
+             UPDATE documents SET run_at = clock_timestamp()
               WHERE status = 'delayed' AND error_code = $2 AND run_at > clock_timestamp()
                 AND store_id IN (SELECT id FROM document_stores WHERE project_id = $1)",
             project.0,

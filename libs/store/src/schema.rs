@@ -50,6 +50,7 @@ pub const MIGRATIONS: &[Migration] = migrations! {
     17 "0017_key_standings.sql",
     18 "0018_locked_projects.sql",
     19 "0019_replay.sql",
+    20 "0020_embedding_switches.sql",
 };
 
 const GRANTS: &str = include_str!("grants.sql");
@@ -141,6 +142,7 @@ async fn migrate_on(connection: &mut PgConnection, schema: &str, maintenance: bo
         }
         run(&mut transaction, next.sql, next.version).await?;
         sqlx::query("INSERT INTO schema_migrations (version, name, checksum) VALUES ($1, $2, $3)")
+            .persistent(false)
             .bind(next.version)
             .bind(next.name)
             .bind(next.checksum())
@@ -159,7 +161,7 @@ async fn enter_schema(connection: &mut PgConnection, schema: &str) -> Result<Dat
     let settings =
         "SET LOCAL lock_timeout = '10s'; SET LOCAL statement_timeout = 0; SET LOCAL client_min_messages = warning";
     run(connection, settings, 0).await?;
-    sqlx::query(LOCK).bind(schema).execute(&mut *connection).await.map_err(StoreError::from)?;
+    sqlx::query(LOCK).persistent(false).bind(schema).execute(&mut *connection).await.map_err(StoreError::from)?;
     let row = sqlx::query(
         "SELECT current_setting('server_version_num')::int, current_setting('server_version'), e.extversion,
                 n.nspname::text, to_regnamespace($1) IS NOT NULL
@@ -167,6 +169,7 @@ async fn enter_schema(connection: &mut PgConnection, schema: &str) -> Result<Dat
                 LEFT JOIN pg_extension e ON e.extname = 'vector'
                 LEFT JOIN pg_namespace n ON n.oid = e.extnamespace",
     )
+    .persistent(false)
     .bind(schema)
     .fetch_one(&mut *connection)
     .await
@@ -184,6 +187,7 @@ async fn enter_schema(connection: &mut PgConnection, schema: &str) -> Result<Dat
         run(connection, &format!("CREATE SCHEMA \"{schema}\""), 0).await?;
     }
     sqlx::query("SELECT set_config('search_path', concat_ws(', ', quote_ident($1), quote_ident($2), 'pg_temp'), true)")
+        .persistent(false)
         .bind(schema)
         .bind(extension_schema.filter(|name| name != schema))
         .execute(&mut *connection)
@@ -205,6 +209,7 @@ async fn enter_schema(connection: &mut PgConnection, schema: &str) -> Result<Dat
 
 async fn applied_checksums(connection: &mut PgConnection) -> Result<Vec<(i32, Vec<u8>)>, StoreError> {
     let rows = sqlx::query("SELECT version, checksum FROM schema_migrations ORDER BY version")
+        .persistent(false)
         .fetch_all(&mut *connection)
         .await?;
     rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()

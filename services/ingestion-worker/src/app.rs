@@ -23,6 +23,7 @@ use crate::job::Workshop;
 use crate::lanes::Lanes;
 use crate::lease::Leases;
 use crate::parser::{Parser, ParserSettings};
+use crate::switch::Switcher;
 use crate::tally::{Counted, Tally};
 
 /// Running jobs may end by themselves for this long; then they are cancelled.
@@ -79,6 +80,8 @@ pub async fn run(process: Process, config: Config) -> anyhow::Result<()> {
     let renewals = tokio::spawn(leases.clone().run());
     let jobs = TaskTracker::new();
     let stop_claiming = CancellationToken::new();
+    let switcher =
+        Switcher { workshop: Arc::clone(&workshop), owner: member.owner(), poll_interval: config.poll_interval };
     let dispatcher = Dispatcher {
         workshop,
         leases: leases.clone(),
@@ -100,6 +103,7 @@ pub async fn run(process: Process, config: Config) -> anyhow::Result<()> {
         "ingestion ready"
     );
     let mut dispatcher = tokio::spawn(dispatcher.run(stop_claiming.clone()));
+    let mut switcher = tokio::spawn(switcher.run(stop_claiming.clone()));
 
     process.stop.begun().await;
     health.draining();
@@ -112,6 +116,10 @@ pub async fn run(process: Process, config: Config) -> anyhow::Result<()> {
             _ = &mut dispatcher => {}
             // A claim whose answer nobody waits for is rolled back.
             () = deadline.reached() => dispatcher.abort(),
+        }
+        tokio::select! {
+            _ = &mut switcher => {}
+            () = deadline.reached() => switcher.abort(),
         }
     });
     let running = jobs.clone();

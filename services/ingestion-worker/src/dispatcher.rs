@@ -177,7 +177,7 @@ impl Dispatcher {
 }
 
 /// The duration, longer or shorter by up to a share of it at random, so that replicas do not look all at once.
-fn jittered(duration: Duration, share: f64) -> Duration {
+pub(crate) fn jittered(duration: Duration, share: f64) -> Duration {
     duration.mul_f64(rand::random_range(1.0 - share..1.0 + share))
 }
 

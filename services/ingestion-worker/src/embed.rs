@@ -6,10 +6,11 @@ use std::time::Duration;
 use domain::{DocumentFailure, NanoUsd, PriceSnapshot, RequestId};
 use ledger::{Ending, Ledger, Outcome, PriceBook, Usage};
 use providers::{Attempts, Connection, Providers, UpstreamError};
-use store::Store;
 use store::ingest::{IngestSettings, Paid};
 use store::ledger::{Ask, Denial};
 use store::queue::ClaimKey;
+use store::switches::SwitchKey;
+use store::{Store, StoreError};
 use tokio::time::Instant;
 use vault::Vault;
 
@@ -28,14 +29,23 @@ const HELD_WAIT: Duration = Duration::from_secs(30);
 pub(crate) const BATCH_ITEMS: usize = 32;
 pub(crate) const BATCH_TOKENS: i64 = 16_000;
 
-/// Embeds for one document.
+/// What vectors are paid for: it keeps the price, as long as its claim holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Payer {
+    /// A document.
+    Document(ClaimKey),
+    /// A store that gets another embedding model.
+    Switch(SwitchKey),
+}
+
+/// Embeds for one document, or one store.
 pub(crate) struct Embedder<'a> {
     store: &'a Store,
     providers: &'a Providers,
     ledger: &'a Ledger,
     settings: &'a IngestSettings,
     connection: Connection,
-    key: ClaimKey,
+    payer: Payer,
     prices: PriceBook,
 }
 
@@ -46,7 +56,7 @@ impl<'a> Embedder<'a> {
         ledger: &'a Ledger,
         vault: &Vault,
         settings: &'a IngestSettings,
-        key: ClaimKey,
+        payer: Payer,
     ) -> Result<Self, JobEnd> {
         let target = &settings.embedding;
         let credential = target.open_credential(vault).map_err(|error| {
@@ -60,7 +70,7 @@ impl<'a> Embedder<'a> {
         let connection = retrieval::connection(target, credential)
             .map_err(|_| JobEnd::Failed(DocumentFailure::EmbeddingRejected))?;
         let prices = PriceBook::new(store.list_model_prices().await.map_err(JobEnd::from)?);
-        Ok(Self { store, providers, ledger, settings, connection, key, prices })
+        Ok(Self { store, providers, ledger, settings, connection, payer, prices })
     }
 
     /// The vectors of a batch, in its order.
@@ -91,7 +101,7 @@ impl<'a> Embedder<'a> {
                 vectors.clear();
                 hashes.clear();
             }
-            let held = self.store.memoise_embeddings(self.key, self.settings, &hashes, &vectors, paid).await;
+            let held = self.memoise(&hashes, &vectors, paid).await;
             match held.map_err(JobEnd::from)? {
                 false => return Err(JobEnd::Lost),
                 true if !fitting => return Err(JobEnd::Failed(DocumentFailure::EmbeddingWidthMismatch)),
@@ -102,6 +112,14 @@ impl<'a> Embedder<'a> {
             .iter()
             .map(|planned| known.get(&planned.hash).cloned().ok_or(JobEnd::Failed(DocumentFailure::Internal)))
             .collect()
+    }
+
+    async fn memoise(&self, hashes: &[Vec<u8>], vectors: &[Vec<f32>], paid: Paid) -> Result<bool, StoreError> {
+        let settings = self.settings;
+        match self.payer {
+            Payer::Document(key) => self.store.memoise_embeddings(key, settings, hashes, vectors, paid).await,
+            Payer::Switch(key) => self.store.memoise_switch_embeddings(key, settings, hashes, vectors, paid).await,
+        }
     }
 
     /// What the provider answers, not looked at yet, and what it was paid.
@@ -146,13 +164,15 @@ impl<'a> Embedder<'a> {
     }
 
     fn ask(&self, tokens: i64, prices: &PriceSnapshot) -> Ask {
-        let details = serde_json::json!({
+        let mut details = serde_json::json!({
             "operation": "ingest",
             "model": self.connection.model,
             "provider_type": self.connection.provider.as_str(),
             "connection_id": self.connection.id.0,
-            "document_id": self.key.document.0,
         });
+        if let (Payer::Document(key), Some(details)) = (self.payer, details.as_object_mut()) {
+            details.insert("document_id".to_owned(), key.document.0.into());
+        }
         Ask {
             request: RequestId::new(),
             project: self.settings.project,
@@ -237,7 +257,8 @@ mod tests {
         let settings = fixture.store.find_ingest_settings(key.document).await.unwrap().unwrap();
         let workshop = &fixture.workshop;
         let (store, providers, ledger) = (&workshop.store, &workshop.providers, &workshop.ledger);
-        let embedder = Embedder::new(store, providers, ledger, &workshop.vault, &settings, key).await.unwrap();
+        let embedder =
+            Embedder::new(store, providers, ledger, &workshop.vault, &settings, Payer::Document(key)).await.unwrap();
 
         embedder.embed(&[planned("counted ", 17)]).await.unwrap();
         let facts = fixture.database.document_facts(fixture.document).await.unwrap();

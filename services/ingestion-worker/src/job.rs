@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use vault::Vault;
 
-use crate::embed::{BATCH_ITEMS, BATCH_TOKENS, Embedder};
+use crate::embed::{BATCH_ITEMS, BATCH_TOKENS, Embedder, Payer};
 use crate::lease::Lease;
 use crate::parser::{ParseError, Parser};
 use crate::plan::{Planned, plan};
@@ -50,6 +50,8 @@ pub(crate) enum JobEnd {
     OutOfBudget(Duration),
     /// Its provider is left alone for a while, and was not asked: the document waits as if it had not been begun.
     LeftAlone,
+    /// Its store is embedded by another model than the one it was begun with: it begins anew, at no cost.
+    Outdated,
     /// The parser died.
     ParserDied(DocumentFailure),
     /// The claim is no longer ours: nothing is written.
@@ -145,7 +147,7 @@ impl Workshop {
         let (extracted, planned) = self.cut(extracted, settings.clone()).await?;
         let resumed_at = self.write((claim, lease), &settings, &planned, progress).await?;
         lease.ending();
-        self.finish(claim, &extracted, planned.len()).await?;
+        self.finish(claim, &settings, &extracted, planned.len()).await?;
         tracing::info!(document = claim.key.document.0, chunks = planned.len(), resumed_at, "a document is ready");
         Ok(())
     }
@@ -218,9 +220,8 @@ impl Workshop {
         progress: &Progress,
     ) -> Result<usize, JobEnd> {
         self.store.ensure_vector_table(settings.width).await?;
-        let written = self.already_written(claim, planned).await?;
-        let embedder =
-            Embedder::new(&self.store, &self.providers, &self.ledger, &self.vault, settings, claim.key).await?;
+        let written = self.already_written(claim, settings, planned).await?;
+        let embedder = self.embedder(settings, Payer::Document(claim.key)).await?;
         let mut done = written;
         progress.at("embedding", done, planned.len());
         for batch in batches(planned.get(written..).unwrap_or_default()) {
@@ -242,10 +243,26 @@ impl Workshop {
         Ok(written)
     }
 
-    async fn finish(&self, claim: &Claim, extracted: &Extracted, chunks: usize) -> Result<(), JobEnd> {
+    /// What embeds as a store wants it, for whoever keeps the price.
+    pub(crate) async fn embedder<'a>(
+        &'a self,
+        settings: &'a IngestSettings,
+        payer: Payer,
+    ) -> Result<Embedder<'a>, JobEnd> {
+        Embedder::new(&self.store, &self.providers, &self.ledger, &self.vault, settings, payer).await
+    }
+
+    async fn finish(
+        &self,
+        claim: &Claim,
+        settings: &IngestSettings,
+        extracted: &Extracted,
+        chunks: usize,
+    ) -> Result<(), JobEnd> {
         let summary = &extracted.summary;
         let finish = Finish {
             chunks: i32::try_from(chunks).unwrap_or(i32::MAX),
+            revision: settings.revision,
             pages: (summary.page_count > 0).then(|| i32::try_from(summary.page_count).unwrap_or(i32::MAX)),
             title: summary.title.clone(),
             extraction: serde_json::json!({
@@ -259,18 +276,28 @@ impl Workshop {
         if self.store.finish_document(claim.key, &finish, patience(self.lease)).await? {
             return Ok(());
         }
+        let now = self.store.find_ingest_settings(claim.key.document).await?;
+        let outdated = now.is_some_and(|now| now.revision != settings.revision);
+        // What is there has vectors that nobody will compare with.
+        if outdated && self.store.discard_written_chunks(claim.key).await? {
+            return Err(JobEnd::Outdated);
+        }
         Err(JobEnd::Lost)
     }
 
     /// How many chunks, from the first, an earlier claim has written just as they are planned now. If it wrote others,
-    /// under other settings, they are removed.
-    async fn already_written(&self, claim: &Claim, planned: &[Planned]) -> Result<usize, JobEnd> {
-        let written = self.store.list_written_chunks(claim.key).await?;
+    /// under other settings or with another model's vectors, they are removed.
+    async fn already_written(
+        &self,
+        claim: &Claim,
+        settings: &IngestSettings,
+        planned: &[Planned],
+    ) -> Result<usize, JobEnd> {
+        let written = self.store.list_written_chunks(claim.key, settings).await?;
         let same = written.len() <= planned.len()
-            && written
-                .iter()
-                .zip(planned)
-                .all(|((at, hash), planned)| *at == ordinal(planned) && *hash == planned.hash);
+            && written.iter().zip(planned).all(|((at, hash, has_vector), planned)| {
+                *has_vector && *at == ordinal(planned) && *hash == planned.hash
+            });
         if same {
             return Ok(written.len());
         }
@@ -305,7 +332,7 @@ fn row(planned: &Planned, embedding: Vec<f32>) -> NewChunk {
 }
 
 /// Consecutive chunks that fit one call to the provider. A chunk that alone is over the limit goes alone.
-fn batches(planned: &[Planned]) -> impl Iterator<Item = &[Planned]> {
+pub(crate) fn batches(planned: &[Planned]) -> impl Iterator<Item = &[Planned]> {
     let mut rest = planned;
     std::iter::from_fn(move || {
         let mut tokens = 0_i64;

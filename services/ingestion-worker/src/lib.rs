@@ -19,6 +19,7 @@ mod plan;
 mod preview;
 mod progress;
 mod record;
+mod switch;
 mod tally;
 
 use std::ffi::OsString;

@@ -87,6 +87,11 @@ impl Workshop {
                 tracing::info!(document, held, "a document waits until its provider is asked again");
                 (held, Counted::PutBack)
             }
+            JobEnd::Outdated => {
+                let held = self.store.hand_back_documents(&[key]).await? == 1;
+                tracing::info!(document, held, "a document is begun anew with its store's new embedding model");
+                (held, Counted::PutBack)
+            }
             JobEnd::Unavailable { failure, asked } => {
                 let wait = back_off(u32::try_from(claim.retries).unwrap_or(0), *asked);
                 let held = self.store.delay_document(key, *failure, wait, MAX_WAITING).await?;

@@ -9,6 +9,7 @@ mod transaction;
 mod uploads;
 mod usage;
 mod watch;
+mod widths;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -74,7 +74,7 @@ pub(crate) async fn world() -> anyhow::Result<(World, StoreId)> {
         .collect();
     let segment = retrieval::index::segment((0..).zip(TEXTS), Some("en"));
     assert!(worker.write_chunks(key, &settings, &chunks, &segment).await?);
-    let finish = Finish { chunks: 3, pages: Some(3), title: None, extraction: json!({}) };
+    let finish = Finish { chunks: 3, revision: settings.revision, pages: Some(3), title: None, extraction: json!({}) };
     assert!(worker.finish_document(key, &finish, lease).await?);
     world.upstream.clear();
     Ok((world, store))

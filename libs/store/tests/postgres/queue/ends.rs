@@ -29,8 +29,12 @@ async fn a_lapsed_lease_is_claimed_again_and_the_old_claim_can_write_nothing() -
     assert!(!fixture.store.delay_for_budget(zombie, LEASE).await?);
 
     // The heir finds what was paid for and writes the rest.
-    let written = fixture.store.list_written_chunks(heir.key).await?;
-    assert_eq!(written.iter().map(|(ordinal, _)| *ordinal).collect::<Vec<_>>(), [0, 1]);
+    let settings = fixture.settings(heir.key).await?;
+    let written = fixture.store.list_written_chunks(heir.key, &settings).await?;
+    assert_eq!(
+        written.iter().map(|(at, _, has_vector)| (*at, *has_vector)).collect::<Vec<_>>(),
+        [(0, true), (1, true)]
+    );
     assert!(fixture.write(heir.key, 2..4).await?);
     assert!(!fixture.store.finish_document(heir.key, &finish(5), LEASE).await?, "a chunk is missing");
     assert!(fixture.store.finish_document(heir.key, &finish(4), LEASE).await?);

@@ -3,11 +3,12 @@
 mod claims;
 mod ends;
 mod plan;
+mod switches;
 mod versions;
 
 use std::time::Duration;
 
-use domain::{ConnectionId, DocumentFailure, DocumentId, ProjectId, StoreId};
+use domain::{ConnectionId, DocumentFailure, DocumentId, EmbeddingRevisionId, ProjectId, StoreId};
 use sqlx::PgPool;
 use store::audit::{Actor, AuditEntry};
 use store::ingest::{Finish, IngestSettings, NewChunk, NewPosting, NewSegment, Paid};
@@ -135,5 +136,7 @@ fn chunk(ordinal: i32) -> NewChunk {
 }
 
 fn finish(chunks: i32) -> Finish {
-    Finish { chunks, pages: Some(chunks), title: None, extraction: serde_json::json!({}) }
+    // A fresh database has one model.
+    let revision = EmbeddingRevisionId(1);
+    Finish { chunks, revision, pages: Some(chunks), title: None, extraction: serde_json::json!({}) }
 }

@@ -55,10 +55,11 @@ async fn what_was_written_under_other_settings_can_be_discarded() -> anyhow::Res
     fixture.add_documents(store, 1).await?;
     let claim = fixture.claim_one().await?;
     fixture.write(claim.key, 0..3).await?;
-    fixture.store.discard_written_chunks(ClaimKey { token: 99, ..claim.key }).await?;
-    assert_eq!(fixture.store.list_written_chunks(claim.key).await?.len(), 3, "another claim may not");
-    fixture.store.discard_written_chunks(claim.key).await?;
-    assert!(fixture.store.list_written_chunks(claim.key).await?.is_empty());
+    let settings = fixture.settings(claim.key).await?;
+    assert!(!fixture.store.discard_written_chunks(ClaimKey { token: 99, ..claim.key }).await?);
+    assert_eq!(fixture.store.list_written_chunks(claim.key, &settings).await?.len(), 3, "another claim may not");
+    assert!(fixture.store.discard_written_chunks(claim.key).await?);
+    assert!(fixture.store.list_written_chunks(claim.key, &settings).await?.is_empty());
     assert!(fixture.write(claim.key, 0..2).await?);
     assert!(fixture.store.finish_document(claim.key, &finish(2), LEASE).await?);
     Ok(())

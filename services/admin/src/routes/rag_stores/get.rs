@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use domain::StoreId;
 
-use super::{View, read};
+use super::switch::{Shown, show};
 use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ApiError;
@@ -17,6 +17,6 @@ pub(crate) async fn handle(
     State(app): State<Arc<App>>,
     Id(id): Id<StoreId>,
     caller: Caller,
-) -> Result<Json<View>, ApiError> {
-    Ok(Json(read(&app, caller.reach(), id).await?.into()))
+) -> Result<Json<Shown>, ApiError> {
+    Ok(Json(show(&app, caller.reach(), id).await?))
 }

@@ -4,6 +4,8 @@ pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod get;
 pub(crate) mod list;
+mod probe;
+mod switch;
 pub(crate) mod update;
 
 use domain::{ConnectionId, ProjectId, StoreId};
@@ -72,8 +74,9 @@ impl From<DocumentStore> for View {
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Changes {
-    /// Both are chosen once, when the store is made.
+    /// Chosen once, when the store is made.
     project_id: Option<ProjectId>,
+    /// Another one later is switched to when all its vectors are there.
     embedding_connection_id: Option<ConnectionId>,
     name: Option<String>,
     chunk_tokens: Option<i32>,
