@@ -7,6 +7,7 @@
 mod api_key;
 mod document;
 mod error;
+mod filter;
 mod id;
 mod limits;
 mod money;
@@ -19,6 +20,7 @@ mod window;
 pub use api_key::{ApiKey, ApiKeyError, KeyHash, KeyKind, Scope};
 pub use document::{DocumentFailure, DocumentStatus};
 pub use error::Kind;
+pub use filter::{Condition, DocumentFilter, FilterError, Requirement, Scalar, Side};
 pub use id::{
     ApiKeyId, BlobId, ChunkId, ConnectionId, DocumentId, EmbeddingRevisionId, InstanceId, ProjectId, RequestId,
     RouteId, StoreId, UserId,

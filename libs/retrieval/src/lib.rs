@@ -17,6 +17,7 @@ pub mod fusion;
 pub mod index;
 mod legs;
 mod owed;
+mod query_cache;
 mod rerank;
 mod search;
 

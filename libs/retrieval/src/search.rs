@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::{ChunkId, DocumentId, Secret, StoreId};
+use domain::{ChunkId, DocumentId, ProjectId, Secret, StoreId};
 use providers::Providers;
 use store::search::{Passage, SearchSettings};
 use store::targets::UpstreamTarget;
@@ -15,6 +15,7 @@ use crate::error::PartError;
 use crate::fusion::{self, Leg};
 use crate::legs::{lexical, vector};
 use crate::owed::ModelUse;
+use crate::query_cache::QueryCache;
 use crate::rerank::{self, Reranker};
 
 /// What a leg looks at before fusion.
@@ -39,11 +40,14 @@ pub struct Retrieval {
     pub(crate) store: Store,
     pub(crate) providers: Providers,
     pub(crate) open_credential: OpenCredential,
+    pub(crate) queries: Arc<QueryCache>,
 }
 
 /// What to look for.
 #[derive(Clone, Copy, Debug)]
 pub struct Search<'a> {
+    /// Who asks and pays.
+    pub project: ProjectId,
     /// Where. That the caller may read it is for the caller to have checked.
     pub store: StoreId,
     /// The question, in words. Quotes and a leading minus mean something to the lexical leg.
@@ -61,6 +65,9 @@ pub struct Retrieved {
     pub hits: Vec<Hit>,
     /// Parts that failed or ran out of time and were left out: `lexical`, `vector`, `rerank`.
     pub degraded: Vec<&'static str>,
+    /// Whether the query was compared with every vector of the store that it may find: not through an index, which may
+    /// miss some.
+    pub exhaustive: bool,
 }
 
 /// One passage and how it was found.
@@ -113,7 +120,7 @@ impl Retrieval {
     /// A searcher over these parts.
     #[must_use]
     pub fn new(store: Store, providers: Providers, open_credential: OpenCredential) -> Self {
-        Self { store, providers, open_credential }
+        Self { store, providers, open_credential, queries: Arc::default() }
     }
 
     /// Finds the passages of a store that answer a question best. A leg that fails is left out and named in
@@ -121,7 +128,7 @@ impl Retrieval {
     ///
     /// `owed` hears what each call to a model used as soon as the provider has answered, so that it is known however the
     /// search ends: with an error, or dropped. Of a search that is dropped while the provider works it hears our own
-    /// count.
+    /// count. A query that its project has asked a short while ago is not embedded again, and costs nothing.
     ///
     /// # Errors
     /// [`RetrievalError`]; a provider that is away is not one of them.
@@ -142,17 +149,23 @@ impl Retrieval {
         let tuning = tuning(&settings);
         let (lexical, vector) = tokio::join!(
             timeout(LEXICAL_DEADLINE, lexical::find(&self.store, &settings, search.query, CANDIDATES)),
-            timeout(VECTOR_DEADLINE, vector::find(self, &settings, search.query, CANDIDATES, &mut *owed)),
+            timeout(VECTOR_DEADLINE, vector::find(self, &settings, search, CANDIDATES, &mut *owed)),
         );
         let mut found = Retrieved::default();
         let lexical = lexical.unwrap_or(Err(PartError::TooLong)).unwrap_or_else(|error| {
             found.left_out("lexical", search.store, &error);
             Vec::new()
         });
-        let vector = vector.unwrap_or(Err(PartError::TooLong)).unwrap_or_else(|error| {
-            found.left_out("vector", search.store, &error);
-            Vec::new()
-        });
+        let vector = match vector.unwrap_or(Err(PartError::TooLong)) {
+            Ok(neighbours) => {
+                found.exhaustive = neighbours.plan.is_exhaustive();
+                neighbours.hits
+            }
+            Err(error) => {
+                found.left_out("vector", search.store, &error);
+                Vec::new()
+            }
+        };
         if found.degraded.len() == 2 {
             return Err(RetrievalError::AllLegsFailed);
         }

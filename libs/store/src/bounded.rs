@@ -107,8 +107,17 @@ pub(crate) struct Transaction {
 
 impl Transaction {
     pub(crate) async fn begin(pool: &PgPool, behind: Behind) -> Result<Self, Error> {
+        Self::begin_as(pool, behind, "BEGIN").await
+    }
+
+    /// All statements of it see the database as it was at the first.
+    pub(crate) async fn begin_reading(pool: &PgPool, behind: Behind) -> Result<Self, Error> {
+        Self::begin_as(pool, behind, "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY").await
+    }
+
+    async fn begin_as(pool: &PgPool, behind: Behind, word: &'static str) -> Result<Self, Error> {
         let mut transaction = Self { borrowed: Borrowed::of(pool).await?, behind, is_open: true };
-        transaction.say("BEGIN").await?;
+        transaction.say(word).await?;
         Ok(transaction)
     }
 

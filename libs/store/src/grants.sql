@@ -20,7 +20,7 @@ BEGIN
         END IF;
         GRANT SELECT ON schema_migrations, config_head, config_changes, model_connections, model_prices,
             embedding_revisions, projects, routes, route_targets, document_stores, project_stores, documents, chunks,
-            posting_segments, postings, usage_counters, requests_open, request_logs TO ragmux_edge;
+            posting_segments, postings, vector_tables, usage_counters, requests_open, request_logs TO ragmux_edge;
         GRANT SELECT, INSERT ON instance_settings TO ragmux_edge;
         GRANT SELECT, INSERT, UPDATE ON instances TO ragmux_edge;
         FOR v_table IN
@@ -44,6 +44,7 @@ BEGIN
             model_prices, embedding_revisions, projects, project_members, routes, route_targets, api_keys,
             api_key_projects, api_key_uses, admin_requests, document_stores, project_stores, blobs, blob_parts, documents,
             chunks, posting_segments, postings, embedding_memo, embedding_switches, retired_embeddings TO ragmux_backend;
+        GRANT SELECT, UPDATE ON vector_tables TO ragmux_backend;
         -- Audit is append only, and what the ledger says is changed by its own functions alone.
         GRANT SELECT, INSERT ON audit_logs TO ragmux_backend;
         GRANT SELECT ON schema_migrations, tier_state, usage_counters, requests_open, request_logs, usage_rollups,
@@ -55,7 +56,8 @@ BEGIN
             EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON %s TO ragmux_backend', v_table);
         END LOOP;
         GRANT EXECUTE ON FUNCTION
-            ensure_vector_table(integer), ensure_log_day(date), due_usage_days_v1(), roll_up_usage_day_v1(date),
+            ensure_vector_table(integer), open_vector_table_v1(bigint), index_vector_table_v1(bigint, integer),
+            drop_vector_table_v1(bigint, integer), ensure_log_day(date), due_usage_days_v1(), roll_up_usage_day_v1(date),
             finish_usage_rollup_v1(timestamptz) TO ragmux_backend;
     END IF;
 

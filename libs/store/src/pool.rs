@@ -118,6 +118,11 @@ impl Store {
         Ok(Transaction::begin(&self.pool, self.behind()).await?)
     }
 
+    /// A transaction whose statements all see the same snapshot and change nothing.
+    pub(crate) async fn begin_reading(&self) -> Result<Transaction, StoreError> {
+        Ok(Transaction::begin_reading(&self.pool, self.behind()).await?)
+    }
+
     /// Does work that somebody waits for: the answer is there within `DB_ACQUIRE_TIMEOUT`, or it is that the database is
     /// not available.
     ///

@@ -51,6 +51,7 @@ pub const MIGRATIONS: &[Migration] = migrations! {
     18 "0018_locked_projects.sql",
     19 "0019_replay.sql",
     20 "0020_embedding_switches.sql",
+    21 "0021_vector_tables.sql",
 };
 
 const GRANTS: &str = include_str!("grants.sql");
@@ -92,7 +93,7 @@ impl Store {
     }
 }
 
-fn is_undefined_table(error: &sqlx::Error) -> bool {
+pub(crate) fn is_undefined_table(error: &sqlx::Error) -> bool {
     error.as_database_error().and_then(|error| error.code()).is_some_and(|code| code == "42P01")
 }
 

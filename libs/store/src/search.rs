@@ -1,9 +1,6 @@
 //! What a search reads. Every statement filters by store and sees live content versions only.
 
-use std::time::Duration;
-
 use domain::{ChunkId, DocumentId, EmbeddingRevisionId, StoreId};
-use sqlx::AssertSqlSafe;
 
 use crate::targets::UpstreamTarget;
 use crate::{Store, StoreError};
@@ -65,7 +62,7 @@ pub struct Segment {
 }
 
 /// A chunk and its distance to the query.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct VectorHit {
     /// Which chunk.
     pub chunk: ChunkId,
@@ -220,39 +217,6 @@ impl Store {
         .fetch_all(self.pool())
         .await?;
         Ok(rows.into_iter().map(|id| id.map(ChunkId)).collect())
-    }
-
-    /// The live chunks nearest to a vector, compared one by one: exact whatever else is in the table.
-    ///
-    /// # Errors
-    /// [`StoreError::Timeout`] past the deadline; otherwise as for any statement.
-    pub async fn nearest_chunks(
-        &self,
-        settings: &SearchSettings,
-        query: &[f32],
-        limit: i64,
-        deadline: Duration,
-    ) -> Result<Vec<VectorHit>, StoreError> {
-        let (width, kind) = (settings.width, if settings.width <= 2000 { "vector" } else { "halfvec" });
-        // The added zero keeps the planner from an index that would answer approximately.
-        let statement = format!(
-            "SELECT e.chunk_id, (e.embedding <=> $1::real[]::{kind}({width}))::float8 AS distance
-               FROM chunk_embeddings_{width} e
-                    JOIN chunks c ON c.id = e.chunk_id
-                    JOIN documents d ON d.id = c.document_id AND d.live_version = c.content_version
-              WHERE e.store_id = $2 AND e.embedding_revision_id = $3
-              ORDER BY (e.embedding <=> $1::real[]::{kind}({width})) + 0, e.chunk_id LIMIT $4"
-        );
-        let mut transaction = self.begin_within(deadline).await?;
-        let rows: Vec<(i64, f64)> = sqlx::query_as(AssertSqlSafe(statement))
-            .bind(query)
-            .bind(settings.store.0)
-            .bind(settings.revision.0)
-            .bind(limit)
-            .fetch_all(&mut transaction)
-            .await?;
-        transaction.commit().await?;
-        Ok(rows.into_iter().map(|(chunk, distance)| VectorHit { chunk: ChunkId(chunk), distance }).collect())
     }
 
     /// Passages of a store by chunk, as long as they are live.

@@ -16,8 +16,8 @@ mod wait;
 
 pub use database::{database, postgres_program, unmigrated_database};
 pub use domain::{
-    ApiKey, ApiKeyId, DocumentId, InstanceId, KeyKind, NanoUsd, Price, ProjectId, RequestId, RouteId, StoreId, Tier,
-    UserId,
+    ApiKey, ApiKeyId, ConnectionId, DocumentFilter, DocumentId, InstanceId, KeyKind, NanoUsd, Price, ProjectId,
+    RequestId, RouteId, StoreId, Tier, UserId,
 };
 pub use http::http_client;
 pub use pooler::{PoolMode, Pooler};
@@ -27,6 +27,6 @@ pub use stack::{Admin, Builder, Process, Project, Role, Stack};
 pub use standing::standing;
 pub use store::testing::{
     Cap, DocumentFacts, IngestTotals, LedgerWatch, LogRow, LoggedCall, Meter, RoleName, TestDatabase, TierCap, TierId,
-    TierTotals, UsageRow, WatchedCall, WatchedRow,
+    TierTotals, UsageRow, VectorWatch, WatchedCall, WatchedRow,
 };
 pub use wait::{DEADLINE, early_in_a_minute, eventually, until};

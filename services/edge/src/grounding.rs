@@ -5,7 +5,7 @@ mod sources;
 
 use std::sync::Arc;
 
-use domain::{NanoUsd, PriceSnapshot, ProviderType, RetrievalSettings, RetrieveWhen, StoreId};
+use domain::{NanoUsd, PriceSnapshot, ProjectId, ProviderType, RetrievalSettings, RetrieveWhen, StoreId};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use ledger::{OpenCall, PriceBook};
 use providers::{Inbound, Providers};
@@ -38,6 +38,7 @@ const LONGEST_QUERY_CHARS: usize = 4_000;
 /// What is to be searched for.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
+    project: ProjectId,
     pub(crate) store: StoreId,
     pub(crate) query: String,
     pub(crate) top_k: usize,
@@ -73,6 +74,7 @@ impl Plan {
     /// The search for a text, as it stands.
     pub(crate) fn of(project: &Project, store: StoreId, text: &str, top_k: Option<usize>) -> Self {
         Self {
+            project: project.id,
             store,
             query: cut(text),
             top_k: passages(project, top_k),
@@ -178,7 +180,7 @@ impl Grounding {
     ) -> Result<(Retrieved, Embedded), EdgeError> {
         let rerank = plan.rerank.as_deref();
         let rerank = rerank.map(|rerank| Reranker { target: &rerank.target, candidates: rerank.candidates });
-        let search = Search { store: plan.store, query: &plan.query, top_k: plan.top_k, rerank };
+        let search = Search { project: plan.project, store: plan.store, query: &plan.query, top_k: plan.top_k, rerank };
         let mut embedded = Embedded::default();
         let mut owed = |used: ModelUse| {
             let (snapshot, _) = prices.price(used.provider, &used.model);

@@ -25,6 +25,7 @@ use crate::lease::Leases;
 use crate::parser::{Parser, ParserSettings};
 use crate::switch::Switcher;
 use crate::tally::{Counted, Tally};
+use crate::vectors::Keeper;
 
 /// Running jobs may end by themselves for this long; then they are cancelled.
 const JOBS_BUDGET: Duration = Duration::from_secs(30);
@@ -104,6 +105,7 @@ pub async fn run(process: Process, config: Config) -> anyhow::Result<()> {
     );
     let mut dispatcher = tokio::spawn(dispatcher.run(stop_claiming.clone()));
     let mut switcher = tokio::spawn(switcher.run(stop_claiming.clone()));
+    let keeper = tokio::spawn(Keeper::new(store.clone()).run(stop_claiming.clone()));
 
     process.stop.begun().await;
     health.draining();
@@ -111,6 +113,8 @@ pub async fn run(process: Process, config: Config) -> anyhow::Result<()> {
     let mut stages = Stages::new();
     stages.push("stop claiming", CLAIM_BUDGET, move |deadline| async move {
         stop_claiming.cancel();
+        // It ends at once, and what it was at is rolled back.
+        let _ = keeper.await;
         tokio::select! {
             // A panic in it was logged; what it had claimed is in the leases.
             _ = &mut dispatcher => {}

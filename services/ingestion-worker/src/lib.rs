@@ -2,7 +2,7 @@
 //! it, and makes the complete version searchable in one statement.
 //!
 //! [`dispatcher`] claims and [`lease`] keeps the claims; [`job`] is the life of one document; [`app`] starts and stops
-//! them. Any number of workers may run and any of them may be killed at any moment: a claim whose lease lapses is
+//! them, and [`vectors`] looks after the tables of large stores. Any number of workers may run and any of them may be killed at any moment: a claim whose lease lapses is
 //! claimed by another, and the fence in every write keeps a worker that wakes up late from doing harm.
 
 mod app;
@@ -21,6 +21,7 @@ mod progress;
 mod record;
 mod switch;
 mod tally;
+mod vectors;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -1,35 +1,67 @@
 //! The vector leg: the query is embedded by the store's model and compared with the store's vectors.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use providers::{Attempts, Providers};
-use store::search::{SearchSettings, VectorHit};
+use store::StoreError;
+use store::search::SearchSettings;
 use store::targets::UpstreamTarget;
+use store::vectors::nearest::{Nearest, Neighbours};
 use tokio::time::Instant;
 
 use crate::connection::connection;
 use crate::error::PartError;
 use crate::owed::{Debt, ModelUse, Owed, Work};
-use crate::search::{OpenCredential, Retrieval};
+use crate::query_cache::QueryKey;
+use crate::search::{OpenCredential, Retrieval, Search};
 
 const EMBEDDING_DEADLINE: Duration = Duration::from_secs(3);
 const SCAN_DEADLINE: Duration = Duration::from_secs(2);
 
-/// Chunks nearest to the query, nearest first. What the provider is owed is told to `owed` as soon as it has answered, or
-/// the wait for it is given up.
+/// Chunks nearest to the query, nearest first, and how they were found. What the provider is owed is told to `owed` as
+/// soon as it has answered, or the wait for it is given up.
 pub(crate) async fn find(
     retrieval: &Retrieval,
     settings: &SearchSettings,
-    query: &str,
+    search: &Search<'_>,
     limit: usize,
     owed: Owed<'_>,
-) -> Result<Vec<VectorHit>, PartError> {
-    let vector = embed(&retrieval.providers, &retrieval.open_credential, &settings.embedding, query, owed).await?;
-    if vector.len() != usize::try_from(settings.width).unwrap_or(0) {
-        return Err(PartError::Width { answered: vector.len(), of_store: settings.width });
+) -> Result<Neighbours, PartError> {
+    match find_by(retrieval, settings, search, limit, &mut *owed).await {
+        // The store got another model in the meantime.
+        Err(PartError::Store(StoreError::Conflict)) => {
+            let settings = retrieval.store.find_search_settings(settings.store).await?.ok_or(StoreError::NotFound)?;
+            find_by(retrieval, &settings, search, limit, owed).await
+        }
+        found => found,
     }
+}
+
+async fn find_by(
+    retrieval: &Retrieval,
+    settings: &SearchSettings,
+    search: &Search<'_>,
+    limit: usize,
+    owed: Owed<'_>,
+) -> Result<Neighbours, PartError> {
+    let key = QueryKey::new(search.project, settings.revision, search.query);
+    let vector = match retrieval.queries.get(&key) {
+        Some(vector) => vector,
+        None => {
+            let Retrieval { providers, open_credential, .. } = retrieval;
+            let vector = embed(providers, open_credential, &settings.embedding, search.query, owed).await?;
+            if vector.len() != usize::try_from(settings.width).unwrap_or(0) {
+                return Err(PartError::Width { answered: vector.len(), of_store: settings.width });
+            }
+            let vector: Arc<[f32]> = Arc::from(vector);
+            retrieval.queries.put(key, Arc::clone(&vector));
+            vector
+        }
+    };
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    Ok(retrieval.store.nearest_chunks(settings, &vector, limit, SCAN_DEADLINE).await?)
+    let nearest = Nearest { settings, vector: &vector, limit, within: None, deadline: SCAN_DEADLINE, exact_rows: None };
+    Ok(retrieval.store.nearest_chunks(&nearest).await?)
 }
 
 async fn embed(

@@ -235,6 +235,35 @@ impl TestDatabase {
         Ok(())
     }
 
+    /// Says something of a document, as its uploader may.
+    ///
+    /// # Errors
+    /// When the server cannot be reached.
+    pub async fn set_metadata(&self, document: DocumentId, metadata: &serde_json::Value) -> anyhow::Result<()> {
+        let pool = self.superuser_pool().await?;
+        sqlx::query("UPDATE documents SET metadata = $2 WHERE id = $1")
+            .bind(document.0)
+            .bind(metadata)
+            .execute(&pool)
+            .await?;
+        pool.close().await;
+        Ok(())
+    }
+
+    /// The documents of a store.
+    ///
+    /// # Errors
+    /// When the server cannot be reached.
+    pub async fn document_ids(&self, store: StoreId) -> anyhow::Result<Vec<DocumentId>> {
+        let pool = self.superuser_pool().await?;
+        let ids: Vec<i64> = sqlx::query_scalar("SELECT id FROM documents WHERE store_id = $1 ORDER BY id")
+            .bind(store.0)
+            .fetch_all(&pool)
+            .await?;
+        pool.close().await;
+        Ok(ids.into_iter().map(DocumentId).collect())
+    }
+
     /// How many documents of a store were ready before the last of some others was.
     ///
     /// # Errors

@@ -8,6 +8,7 @@ mod rest;
 mod transaction;
 mod uploads;
 mod usage;
+mod vectors;
 mod watch;
 mod widths;
 
@@ -24,6 +25,7 @@ pub use self::ledger::{ProjectLock, TierTotals};
 pub use self::transaction::OpenTransaction;
 pub use self::uploads::{ChunkFacts, UploadFacts};
 pub use self::usage::{LogRow, UsageRow};
+pub use self::vectors::VectorWatch;
 pub use self::watch::{Cap, LedgerWatch, Meter, TierCap, TierId, WatchedCall, WatchedRow};
 use crate::provision::{RoleUrls, provision, role_urls};
 use crate::{Store, StoreError, schema};

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use domain::{
-    Enforcement, OutputField, PriceSnapshot, ProviderType, RerankSettings, RetrievalSettings, RouteId, StoreId,
+    Enforcement, OutputField, PriceSnapshot, ProjectId, ProviderType, RerankSettings, RetrievalSettings, RouteId,
+    StoreId,
 };
 use ledger::{PriceBook, PriceSource};
 use providers::{Connection, ContextPlacement, Feature, default_placement, order};
@@ -29,6 +30,7 @@ pub(crate) enum Unusable {
 /// A project and all that its calls need.
 #[derive(Debug)]
 pub(crate) struct Project {
+    pub(crate) id: ProjectId,
     pub(crate) store: Option<StoreId>,
     /// The model that embeds queries, where there is a store.
     pub(crate) embedding: Option<(ProviderType, String)>,
@@ -122,6 +124,7 @@ impl Project {
             );
         }
         Self {
+            id: routing.project,
             lacks_reranker: lacking.is_some(),
             store: routing.store,
             embedding: embedding.map(|target| (target.provider, target.model)),

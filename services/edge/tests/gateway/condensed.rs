@@ -121,7 +121,8 @@ async fn what_cannot_be_condensed_is_searched_for_by_what_was_said_last() -> any
         assert_eq!(seen(&world, EMBEDDINGS).last().unwrap()["input"], json!([LAST]));
         let logged = world.logged(number).await?;
         let embedded = logged[number - 1].charged_tokens - 110 - charged;
-        assert!((1..20).contains(&embedded), "{logged:?}");
+        // The same question is embedded once.
+        assert!(if number == 1 { (1..20).contains(&embedded) } else { embedded == 0 }, "{logged:?}");
     }
     // A conversation that has only begun needs none, and neither does one that is not searched for.
     world.upstream.clear();

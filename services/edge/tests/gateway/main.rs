@@ -33,6 +33,7 @@ mod reported_cost;
 mod rerank;
 mod reranked;
 mod responses;
+mod retrieved;
 mod settings;
 mod side_calls;
 mod standstill;

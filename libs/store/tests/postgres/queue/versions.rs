@@ -1,6 +1,20 @@
 //! What a claim writes, and what becomes of it.
 
+use store::search::{SearchSettings, VectorHit};
+use store::vectors::nearest::Nearest;
+
 use super::*;
+
+async fn nearest(
+    edge: &Store,
+    settings: &SearchSettings,
+    vector: &[f32],
+    limit: i64,
+) -> Result<Vec<VectorHit>, StoreError> {
+    let deadline = Duration::from_secs(5);
+    let request = Nearest { settings, vector, limit, within: None, deadline, exact_rows: None };
+    Ok(edge.nearest_chunks(&request).await?.hits)
+}
 
 #[tokio::test]
 async fn a_new_version_becomes_searchable_in_one_step_and_replaces_the_old() -> anyhow::Result<()> {
@@ -10,7 +24,7 @@ async fn a_new_version_becomes_searchable_in_one_step_and_replaces_the_old() -> 
     let edge = fixture.database.store(RoleName::Edge)?;
     let settings = edge.find_search_settings(store).await?.unwrap();
     let seen = || async {
-        let hits = edge.nearest_chunks(&settings, &[1.0, 0.0, 0.0], 10, Duration::from_secs(5)).await?;
+        let hits = nearest(&edge, &settings, &[1.0, 0.0, 0.0], 10).await?;
         let postings = edge.list_postings(store, &["every".to_owned()]).await?;
         let lexical: usize = postings.iter().map(|posting| posting.ordinals.len()).sum();
         anyhow::Ok((hits.len(), lexical, edge.lexical_corpus(store).await?.chunks))
@@ -35,7 +49,7 @@ async fn a_new_version_becomes_searchable_in_one_step_and_replaces_the_old() -> 
     let vectors: i64 = sqlx::query_scalar("SELECT count(*) FROM chunk_embeddings_3").fetch_one(&fixture.pool).await?;
     assert_eq!((left, vectors), (5, 5));
 
-    let hits = edge.nearest_chunks(&settings, &[1.0, 4.0, 0.0], 2, Duration::from_secs(5)).await?;
+    let hits = nearest(&edge, &settings, &[1.0, 4.0, 0.0], 2).await?;
     let passages = edge.list_passages(store, &[hits[0].chunk]).await?;
     assert_eq!((passages[0].content.as_str(), passages[0].page_from), ("passage 4", Some(5)));
     assert!(hits[0].distance < 1e-6 && hits[1].distance > hits[0].distance);

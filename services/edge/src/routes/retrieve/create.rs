@@ -48,6 +48,8 @@ struct Passages<'a> {
     data: Vec<Passage<'a>>,
     /// Parts of the search that failed and were left out.
     degraded: &'a [&'static str],
+    /// Whether every vector was compared with the question, and not only those that an index led to.
+    exhaustive: bool,
     usage: Usage,
 }
 
@@ -124,6 +126,7 @@ pub(crate) async fn create(
         object: "list",
         data: found.hits.iter().map(passage).collect(),
         degraded: &found.degraded,
+        exhaustive: found.exhaustive,
         usage: Usage { prompt_tokens: embedded.tokens, total_tokens: embedded.tokens },
     };
     let mut response = Json(answer).into_response();
