@@ -161,19 +161,26 @@ async fn before(seen: &mut Seen, behaviour: &Behaviour) -> bool {
 
 /// An error in the shape of the API that the path belongs to.
 fn in_error_shape(path: &str, answer: Answer, behaviour: &Behaviour) -> Answer {
+    let Answer::Whole { status, body, .. } = &answer else { return answer };
+    if status.is_success() {
+        return answer;
+    }
+    let body: Value = serde_json::from_slice(body).unwrap_or_default();
+    let message = body.pointer("/error/message").unwrap_or(&Value::Null);
     let error = behaviour.error.as_ref();
-    if path.starts_with("/v1/messages") {
-        messages::in_error_shape(answer, error.and_then(|error| error.r#type.as_deref()))
+    let told = if path.starts_with("/v1/messages") {
+        messages::error(*status, message, error.and_then(|error| error.r#type.as_deref()))
     } else if path.starts_with(GEMINI) {
         let code = error.and_then(|error| error.code.as_deref());
-        gemini::in_error_shape(answer, code, error.and_then(|error| error.retry_after.as_deref()))
+        gemini::error(*status, message, code, error.and_then(|error| error.retry_after.as_deref()))
     } else if path.starts_with("/api/") {
-        ollama::in_error_shape(answer)
+        ollama::error(message)
     } else if let Some(api) = rerank::Api::of(path) {
-        api.in_error_shape(answer)
+        api.error(message)
     } else {
-        answer
-    }
+        return answer;
+    };
+    Answer::whole(*status, told.to_string().into())
 }
 
 /// What a path of Gemini's API names: a model, and what is asked of it.

@@ -30,18 +30,11 @@ impl Api {
     }
 
     /// An error in the shape of this API.
-    pub(crate) fn in_error_shape(self, answer: Answer) -> Answer {
-        let Answer::Whole { status, body, .. } = &answer else { return answer };
-        if status.is_success() {
-            return answer;
-        }
-        let body: Value = serde_json::from_slice(body).unwrap_or_default();
-        let message = body.pointer("/error/message");
-        let body = match self {
+    pub(crate) fn error(self, message: &Value) -> Value {
+        match self {
             Self::Cohere => json!({ "message": message }),
             Self::Voyage => json!({ "detail": message }),
-        };
-        Answer::whole(*status, body.to_string().into())
+        }
     }
 }
 

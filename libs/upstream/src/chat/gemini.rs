@@ -1,5 +1,6 @@
 //! `POST /v1beta/models/{model}:generateContent` and `:streamGenerateContent` (Gemini API reference, Generating content).
 
+use hyper::StatusCode;
 use serde_json::{Value, json};
 
 use super::request::ChatRequest;
@@ -36,12 +37,7 @@ pub(crate) fn answer(
 }
 
 /// An error in the shape of this API (google.rpc.Status).
-pub(crate) fn in_error_shape(answer: Answer, code: Option<&str>, retry_after: Option<&str>) -> Answer {
-    let Answer::Whole { status, body, .. } = &answer else { return answer };
-    if status.is_success() {
-        return answer;
-    }
-    let body: Value = serde_json::from_slice(body).unwrap_or_default();
+pub(crate) fn error(status: StatusCode, message: &Value, code: Option<&str>, retry_after: Option<&str>) -> Value {
     let word = code.unwrap_or(match status.as_u16() {
         401 => "UNAUTHENTICATED",
         403 => "PERMISSION_DENIED",
@@ -55,11 +51,8 @@ pub(crate) fn in_error_shape(answer: Answer, code: Option<&str>, retry_after: Op
     let details = retry_after.filter(|after| after.parse::<u64>().is_ok()).map(
         |after| json!([{ "@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": format!("{after}s") }]),
     );
-    let error = json!({
-        "code": status.as_u16(), "message": body.pointer("/error/message"), "status": word,
-        "details": details.unwrap_or_else(|| json!([])),
-    });
-    Answer::whole(*status, json!({ "error": error }).to_string().into())
+    let details = details.unwrap_or_else(|| json!([]));
+    json!({ "error": { "code": status.as_u16(), "message": message, "status": word, "details": details } })
 }
 
 /// The request in the terms of the other API.

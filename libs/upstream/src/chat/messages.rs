@@ -1,5 +1,6 @@
 //! `POST /v1/messages` and `POST /v1/messages/count_tokens` (Anthropic API reference, Messages).
 
+use hyper::StatusCode;
 use serde_json::{Value, json};
 use tokens::Family;
 
@@ -35,12 +36,7 @@ pub(crate) fn count(body: &Value) -> Result<Answer, ApiError> {
 }
 
 /// An error in the shape of this API. A type that the script gives is kept.
-pub(crate) fn in_error_shape(answer: Answer, given: Option<&str>) -> Answer {
-    let Answer::Whole { status, body, .. } = &answer else { return answer };
-    if status.is_success() {
-        return answer;
-    }
-    let body: Value = serde_json::from_slice(body).unwrap_or_default();
+pub(crate) fn error(status: StatusCode, message: &Value, given: Option<&str>) -> Value {
     let kind = given.unwrap_or(match status.as_u16() {
         401 => "authentication_error",
         403 => "permission_error",
@@ -52,8 +48,8 @@ pub(crate) fn in_error_shape(answer: Answer, given: Option<&str>) -> Answer {
         500.. => "api_error",
         _ => "invalid_request_error",
     });
-    let error = json!({ "type": kind, "message": body.pointer("/error/message") });
-    Answer::whole(*status, json!({ "type": "error", "error": error, "request_id": "req_scripted" }).to_string().into())
+    let error = json!({ "type": kind, "message": message });
+    json!({ "type": "error", "error": error, "request_id": "req_scripted" })
 }
 
 /// The request in the terms of the other API.

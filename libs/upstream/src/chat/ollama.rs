@@ -28,13 +28,8 @@ pub(crate) fn answer(body: &Value, id: u64, behaviour: &Behaviour, options: &Opt
 }
 
 /// An error in the shape of this API.
-pub(crate) fn in_error_shape(answer: Answer) -> Answer {
-    let Answer::Whole { status, body, .. } = &answer else { return answer };
-    if status.is_success() {
-        return answer;
-    }
-    let body: Value = serde_json::from_slice(body).unwrap_or_default();
-    Answer::whole(*status, json!({ "error": body.pointer("/error/message") }).to_string().into())
+pub(crate) fn error(message: &Value) -> Value {
+    json!({ "error": message })
 }
 
 /// The request in the terms of the other API.
