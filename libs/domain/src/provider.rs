@@ -186,6 +186,9 @@ impl ProviderType {
     }
 
     /// Whether it keeps the beginning of a prompt in a cache, so that a prompt is cheaper when what changes comes last.
+    /// Mistral does too (Prompt caching: a tenth of the price for 64 tokens and more that were at the beginning before, the
+    /// likelier where a client sends `prompt_cache_key`). Of servers that people run themselves some do, but nothing is
+    /// cheaper for it.
     #[must_use]
     pub fn caches_prompts(self) -> bool {
         match self {
@@ -194,10 +197,11 @@ impl ProviderType {
             | Self::Anthropic
             | Self::Gemini
             | Self::DeepSeek
+            | Self::Mistral
             | Self::Groq
             | Self::XAi
             | Self::OpenRouter => true,
-            Self::Mistral | Self::Ollama | Self::CustomOpenAi | Self::CohereRerank | Self::VoyageRerank => false,
+            Self::Ollama | Self::CustomOpenAi | Self::CohereRerank | Self::VoyageRerank => false,
         }
     }
 

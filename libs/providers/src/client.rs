@@ -73,6 +73,15 @@ pub struct CountCall {
     pub(crate) headers: HeaderMap,
 }
 
+/// What came of having tokens counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// So many, by the provider that was asked last.
+    Tokens(u64),
+    /// It was the turn of the destination at that place, where nobody counts.
+    Nowhere(usize),
+}
+
 /// The answer to a chat call.
 #[derive(Debug)]
 pub enum Answer {
@@ -179,19 +188,33 @@ impl Providers {
         openai::read_vectors(&answer, inputs.len(), connection.credential_text())
     }
 
-    /// Has a provider of the Messages API count the tokens of a request.
+    /// Has the tokens of a Messages request counted at one destination after the other as `attempts` allows; `call` makes
+    /// it ready for the one at a place, where there is anybody to ask.
     ///
     /// # Errors
     /// See [`UpstreamError`].
     pub async fn count_tokens(
         &self,
-        connection: &Connection,
-        call: &CountCall,
+        destinations: &[Destination],
+        call: &mut (dyn FnMut(usize) -> Option<CountCall> + Send),
         attempts: &mut Attempts,
-    ) -> Result<u64, UpstreamError> {
-        let to = (COUNT_TOKENS_PATH, MAX_ANSWER_BYTES);
-        let (answer, _held) = self.post_json(connection, to, call.headers.clone(), &call.body, attempts).await?;
-        anthropic::read_count(&answer)
+    ) -> Result<Counted, UpstreamError> {
+        let mut journey = self.journey(destinations, attempts);
+        loop {
+            let leg = journey.next().await?;
+            let to = destinations.get(leg.at).ok_or(UpstreamError::LeftAlone { retry_after: None })?;
+            let Some(call) = call(leg.at) else {
+                let at = leg.at;
+                journey.passed_by(leg);
+                return Ok(Counted::Nowhere(at));
+            };
+            let path = (COUNT_TOKENS_PATH, MAX_ANSWER_BYTES);
+            let sent = self.post_once(&to.connection, path, call.headers, &call.body, journey.deadline()).await;
+            let counted = sent.and_then(|(answer, _held)| anthropic::read_count(&answer));
+            if let Some(tokens) = journey.ended(leg, counted)? {
+                return Ok(Counted::Tokens(tokens));
+            }
+        }
     }
 
     /// Posts to a path of one connection, and again as `attempts` allows. An answer of at most so many bytes is taken.

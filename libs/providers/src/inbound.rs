@@ -15,7 +15,7 @@ use crate::dialect::openai::{self, ChatRequest, ContextPlacement, Feature, Outgo
 use crate::dialect::responses::ResponsesRequest;
 use crate::dialect::{ClientDialect, UpstreamDialect, gemini, ollama};
 use crate::error::UpstreamError;
-use crate::hub::Conversation;
+use crate::hub::{Conversation, Lost, drop_path};
 
 /// A request that is read and can be made ready for any provider.
 #[derive(Clone, Debug)]
@@ -278,12 +278,32 @@ impl<'a> Inbound<'a> {
         }
     }
 
+    /// What the client calls what has no place at a provider; `None` where it has not said it.
+    fn name_of(&self, lost: Lost) -> Option<String> {
+        match self {
+            Self::Chat(request) => request.name_of(lost),
+            Self::Messages(request) => request.name_of(lost),
+            Self::Responses(request) => request.name_of(lost),
+            Self::Completions(_) => None,
+        }
+    }
+
+    /// What is said of a conversation, which clients of the Responses API know by another name.
+    fn in_own_words(&self, error: RequestError) -> RequestError {
+        match (self, error) {
+            (Self::Responses(_), RequestError::Invalid { field, must }) if field == "messages" => {
+                RequestError::Invalid { field: "input".to_owned(), must }
+            }
+            (_, error) => error,
+        }
+    }
+
     /// The call for a provider of another dialect. `write` makes the body, and lists what it has no place for.
     fn translated(
         &self,
         upstream: UpstreamDialect,
         outgoing: &Outgoing<'_>,
-        write: impl FnOnce(&Conversation<'_>, &mut Vec<String>) -> Result<Vec<u8>, RequestError>,
+        write: impl FnOnce(&Conversation<'_>, &mut Vec<Lost>) -> Result<Vec<u8>, RequestError>,
     ) -> Result<ChatCall, UpstreamError> {
         let (mut conversation, rules) = match self {
             Self::Chat(request) => (request.conversation().map_err(UpstreamError::Unfit)?, request.rules(outgoing)),
@@ -298,14 +318,15 @@ impl<'a> Inbound<'a> {
         };
         let at_last_user = outgoing.placement == ContextPlacement::LastUser;
         conversation.ground(outgoing.project_prompt, outgoing.context, at_last_user);
-        let mut dropped = Vec::new();
-        let body = write(&conversation, &mut dropped).map_err(UpstreamError::Unfit)?;
-        dropped.splice(..0, conversation.dropped.iter().map(|path| path.clone().into_owned()));
+        let mut lost = Vec::new();
+        let body = write(&conversation, &mut lost).map_err(|error| UpstreamError::Unfit(self.in_own_words(error)))?;
+        let mut dropped = conversation.dropped.clone();
+        lost.into_iter().filter_map(|lost| self.name_of(lost)).for_each(|path| drop_path(&mut dropped, path));
         Ok(ChatCall {
             body: Bytes::from(body),
             stream: conversation.stream,
             rules,
-            dropped,
+            dropped: dropped.into_iter().map(Cow::into_owned).collect(),
             client: self.dialect(),
             upstream,
             headers: HeaderMap::new(),

@@ -131,6 +131,11 @@ impl<'a> Journey<'a> {
         Ok(None)
     }
 
+    /// Takes back an attempt for which nothing was sent.
+    pub(crate) fn passed_by(&mut self, leg: Leg) {
+        self.attempts.take_back(leg.before);
+    }
+
     fn enter_next_group(&mut self) -> bool {
         let Some(first) = self.stops.get(self.next) else { return false };
         let of_group = self.stops.iter().skip(self.next).take_while(|stop| stop.group == first.group).count();

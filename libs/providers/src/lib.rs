@@ -38,7 +38,7 @@ mod test_server;
 mod usage;
 
 pub use breaker::{BreakerState, Breakers, Pass};
-pub use client::{Answer, ChatCall, ChatStream, CountCall, Destination, MakeCalls, Providers};
+pub use client::{Answer, ChatCall, ChatStream, CountCall, Counted, Destination, MakeCalls, Providers};
 pub use connection::{BaseUrlError, Connection, validate_base_url};
 pub use countable::Countable;
 pub use dialect::ClientDialect;

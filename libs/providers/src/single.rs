@@ -218,7 +218,7 @@ impl Providers {
                 }
             }
         }
-        Ok(std::mem::take(held).by(merge.finish()?))
+        Ok(std::mem::take(held).by(merge.finish(dialect != EmbeddingsDialect::OpenAi)?))
     }
 
     /// Has documents put into the order of how well they answer a query, the best first: all of them, or the first

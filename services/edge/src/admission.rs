@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use domain::{ConnectionId, NanoUsd, PriceSnapshot, ProviderType, RequestId, Tier};
 use futures::FutureExt;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderValue};
 use ledger::{Ending, OpenCall, Outcome, Overruling};
 use providers::{Charge, Connection, Lacks, UpstreamError, Usage};
 use store::ledger::{Ask, Denial};
@@ -19,6 +19,7 @@ use store::ledger::{Ask, Denial};
 use crate::auth::{Caller, Ended};
 use crate::catalog::{Project, Target};
 use crate::error::{EdgeError, Failure, KeyState};
+use crate::header_names::MODEL;
 use crate::state::Edge;
 
 pub(crate) use count::{Measure, TokenCounter, output};
@@ -32,9 +33,6 @@ pub(crate) const DEFAULT_OUTPUT: i64 = 4096;
 
 /// Above what any model gives; larger bounds only say that there is to be none.
 pub(crate) const LARGEST_OUTPUT: i64 = 10_000_000;
-
-/// Names the model at the provider.
-pub(crate) const MODEL: HeaderName = HeaderName::from_static("x-ragmux-model");
 
 /// What a call wants to reserve.
 pub(crate) struct Claim<'a> {

@@ -7,47 +7,16 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use config::Env;
-use http::{HeaderName, HeaderValue, Method};
+use http::{HeaderValue, Method};
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 use url::Url;
+
+use crate::header_names::EXPOSED;
 
 const KEY: &str = "CORS_ORIGINS";
 
 /// How long a browser may remember the answer to a preflight.
 const REMEMBERED: Duration = Duration::from_secs(600);
-
-/// What scripts of a page may read beside the body: what a client of the API may want to know.
-const EXPOSED: [&str; 29] = [
-    "request-id",
-    "retry-after",
-    "warning",
-    "x-request-id",
-    "x-should-retry",
-    "x-ratelimit-limit-requests",
-    "x-ratelimit-limit-tokens",
-    "x-ratelimit-remaining-requests",
-    "x-ratelimit-remaining-tokens",
-    "x-ratelimit-reset-requests",
-    "x-ratelimit-reset-tokens",
-    "x-ragmux-attempts",
-    "x-ragmux-budget-daily-remaining",
-    "x-ragmux-budget-monthly-remaining",
-    "x-ragmux-cache",
-    "x-ragmux-connection",
-    "x-ragmux-cost-budget-daily-remaining",
-    "x-ragmux-cost-budget-monthly-remaining",
-    "x-ragmux-dropped",
-    "x-ragmux-model",
-    "x-ragmux-projects",
-    "x-ragmux-rag-hits",
-    "x-ragmux-rag-sources",
-    "anthropic-ratelimit-requests-limit",
-    "anthropic-ratelimit-requests-remaining",
-    "anthropic-ratelimit-requests-reset",
-    "anthropic-ratelimit-tokens-limit",
-    "anthropic-ratelimit-tokens-remaining",
-    "anthropic-ratelimit-tokens-reset",
-];
 
 /// The pages that may call (`CORS_ORIGINS`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -117,7 +86,7 @@ impl CorsOrigins {
             .allow_methods([Method::GET, Method::POST])
             // Client libraries send a dozen headers about themselves, and what is not known here is not read.
             .allow_headers(AllowHeaders::mirror_request())
-            .expose_headers(EXPOSED.map(HeaderName::from_static))
+            .expose_headers(EXPOSED)
             .max_age(REMEMBERED);
         Some(layer)
     }

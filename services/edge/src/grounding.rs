@@ -6,7 +6,7 @@ mod sources;
 use std::sync::Arc;
 
 use domain::{NanoUsd, PriceSnapshot, ProjectId, ProviderType, RetrievalSettings, RetrieveWhen, StoreId};
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderValue};
 use ledger::{OpenCall, PriceBook};
 use providers::{Inbound, Providers};
 use retrieval::{Hit, ModelUse, Reranker, Retrieval, Retrieved, Search, Work};
@@ -17,13 +17,11 @@ use crate::admission::TokenCounter;
 use crate::auth::Caller;
 use crate::catalog::{Project, PublicRoute, Rerank};
 use crate::error::EdgeError;
+use crate::header_names::{HITS, SOURCES};
 
 use condense::Condensing;
 pub(crate) use condense::Way;
 pub(crate) use sources::{Source, sources_member};
-
-const HITS: HeaderName = HeaderName::from_static("x-ragmux-rag-hits");
-const SOURCES: HeaderName = HeaderName::from_static("x-ragmux-rag-sources");
 
 /// Passages looked for where the project does not say how many.
 const DEFAULT_TOP_K: usize = 8;

@@ -20,6 +20,7 @@ mod config;
 mod cors;
 mod error;
 mod grounding;
+mod header_names;
 mod header_text;
 mod log_days;
 mod money;

@@ -11,16 +11,13 @@ use axum::response::Response;
 use domain::RequestId;
 use futures::FutureExt;
 use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderValue};
 use time::OffsetDateTime;
 
 use crate::admission::limits_of_messages;
 use crate::error::{EdgeError, Face, Failure, Shape};
+use crate::header_names::{PROJECTS, REQUEST_ID, SHOULD_RETRY};
 use crate::header_text;
-
-const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
-const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
-const PROJECTS: HeaderName = HeaderName::from_static("x-ragmux-projects");
 
 /// What the header of projects has at most, in bytes.
 const LONGEST_LIST: usize = 4096;

@@ -219,7 +219,7 @@ impl Share {
 }
 
 /// The tokens of all these inputs.
-fn total(tokens: &[i64]) -> i64 {
+pub(crate) fn total(tokens: &[i64]) -> i64 {
     tokens.iter().fold(0, |total, tokens| total.saturating_add(*tokens))
 }
 
@@ -246,10 +246,7 @@ pub(crate) async fn answer(
     let Single { course, tariff, .. } = single;
     let tokens = single.tokens.as_slice();
     let (route, targets) = (course.route(), course.targets().collect::<Vec<_>>());
-    let mut destinations = Vec::with_capacity(targets.len());
-    for target in &targets {
-        destinations.push(Destination { connection: target.connection()?, group: target.group });
-    }
+    let destinations = route.destinations(&course.places)?;
     let first = course.first()?;
     let connection = first.connection()?;
     let prices = edge.catalog.prices().await?;

@@ -6,7 +6,9 @@ use serde_json::value::RawValue;
 
 use super::openai::{ContextPlacement, Outgoing, SpliceRules};
 use crate::error::UpstreamError;
-use crate::hub::{Block, Conversation, Event, ImageSource, Part, Reader, Role, Setting, SettingKind, Tool, Whole};
+use crate::hub::{
+    Block, Conversation, Event, ImageSource, Lost, Part, Reader, Role, Setting, SettingKind, Tool, Whole,
+};
 use crate::sse::{self, Piece, Scanner};
 use crate::usage::Usage;
 
@@ -52,6 +54,36 @@ pub(crate) fn read_events(reader: &mut dyn Reader, transcript: &str) -> (Whole, 
     assert!(events.iter().filter(|event| matches!(event, Event::Start { .. })).count() <= 1);
     assert!(events.iter().filter(|event| matches!(event, Event::Finish(_))).count() <= 1);
     (Whole::of(events), ended)
+}
+
+/// What was left out, in the words of the goldens.
+pub(crate) fn words(lost: &[Lost]) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    for lost in lost {
+        let word = match lost {
+            Lost::Setting(name) => name,
+            Lost::Effort => "effort",
+            Lost::Budget => "budget",
+            Lost::Format => "response_format",
+            Lost::Schema => "response_format.json_schema",
+            Lost::BesideSchema(member) => &format!("response_format.json_schema.{member}"),
+            Lost::Stop => "stop",
+            Lost::User => "user",
+            Lost::ToolChoice => "tool_choice",
+            Lost::OneAtATime => "parallel_tool_calls",
+            Lost::Strict => "strict",
+            Lost::CacheMark => "cache_control",
+            Lost::Detail => "detail",
+            Lost::Thought | Lost::Redacted => "reasoning",
+            Lost::Signature => "reasoning.signature",
+            Lost::CallSignature => "extra_content",
+            Lost::Failure => "is_error",
+        };
+        if !words.iter().any(|known| known == word) {
+            words.push(word.to_owned());
+        }
+    }
+    words
 }
 
 pub(crate) fn text(text: &str) -> Part {

@@ -222,6 +222,210 @@ fn a_request_is_put_to_a_provider_of_another_dialect_with_our_texts() {
     assert_eq!(call.body, messages);
 }
 
+/// An answer of OpenRouter's with three signed thoughts and one that is encrypted, and the details it has of them.
+fn signed_thoughts() -> (String, Value) {
+    let text = |text: &str, signature: &str, index: u8| json!({ "type": "reasoning.text", "text": text, "signature": signature, "format": "anthropic-claude-v1", "index": index });
+    let dark = json!({ "type": "reasoning.encrypted", "data": "R", "format": "anthropic-claude-v1", "index": 1 });
+    let details = json!([text("first", "S1", 0), dark, text("second", "S2", 2), text("", "S3", 3)]);
+    let call = json!({ "id": "toolu_1", "type": "function", "function": { "name": "f", "arguments": "{}" } });
+    let message = json!({ "role": "assistant", "content": "so", "reasoning": "firstsecond", "reasoning_details": details,
+        "tool_calls": [call] });
+    let body = json!({ "id": "gen-1", "model": "m", "choices": [{ "index": 0, "message": message, "finish_reason": "tool_calls" }] });
+    (body.to_string(), details)
+}
+
+#[test]
+fn thoughts_go_back_to_their_provider_apart_and_as_they_came() {
+    let (answer, details) = signed_thoughts();
+    let body = bytes::Bytes::from(answer);
+    let parameters = json!({ "type": "object" });
+    for client in [ClientDialect::Messages, ClientDialect::Responses] {
+        let told = UpstreamDialect::Chat.answer(client, &body, &rules(None), None).unwrap();
+        let told: Value = serde_json::from_slice(&told.body).unwrap();
+        let mut said = vec![json!({ "role": "user", "content": "q" })];
+        let request = if client == ClientDialect::Messages {
+            let result = json!({ "type": "tool_result", "tool_use_id": "toolu_1", "content": "r" });
+            said.push(json!({ "role": "assistant", "content": told["content"] }));
+            said.push(json!({ "role": "user", "content": [result] }));
+            json!({ "max_tokens": 9, "messages": said, "tools": [{ "name": "f", "input_schema": parameters }] })
+        } else {
+            said.extend(told["output"].as_array().unwrap().iter().cloned());
+            said.push(json!({ "type": "function_call_output", "call_id": "toolu_1", "output": "r" }));
+            json!({ "input": said, "tools": [{ "type": "function", "name": "f", "parameters": parameters }] })
+        };
+        let request = request.to_string();
+        let outgoing = Outgoing { model: "anthropic/claude", ..Outgoing::default() };
+        let inbound = Inbound::parse(client, request.as_bytes()).unwrap();
+        let call = inbound.call(ProviderType::OpenRouter, &outgoing).unwrap();
+        let sent: Value = serde_json::from_slice(&call.body).unwrap();
+        assert_eq!(sent["messages"][1]["reasoning_details"], details, "{client:?}");
+        assert_eq!(call.dropped, Vec::<String>::new());
+    }
+}
+
+#[test]
+fn streamed_thoughts_are_told_apart_in_every_dialect() {
+    let (answer, details) = signed_thoughts();
+    let chunk = |delta: &Value, finish: Option<&str>| {
+        let chunk = json!({ "id": "gen-1", "model": "m", "choices": [{ "index": 0, "delta": delta, "finish_reason": finish }] });
+        format!("data: {chunk}\n\n")
+    };
+    let details = details.as_array().unwrap();
+    let deltas = details
+        .iter()
+        .map(|detail| chunk(&json!({ "reasoning": detail["text"], "reasoning_details": [detail] }), None));
+    let stream = format!("{}{}data: [DONE]\n\n", deltas.collect::<String>(), chunk(&json!({}), Some("stop")));
+    let expected = openai::read_whole(&bytes::Bytes::from(answer), None).unwrap();
+    let is_thought = |part: &&Part| matches!(part, Part::Reasoning { .. } | Part::RedactedReasoning(_));
+    let expected: Vec<&Part> = expected.parts.iter().filter(is_thought).collect();
+    let to_messages = through(UpstreamDialect::Chat, ClientDialect::Messages, rules(None), &[stream.as_bytes()]);
+    let got = read(UpstreamDialect::Messages, &to_messages);
+    assert_eq!(got.parts.iter().collect::<Vec<_>>(), expected);
+    let to_responses = through(UpstreamDialect::Chat, ClientDialect::Responses, rules(None), &[stream.as_bytes()]);
+    let last = to_responses.lines().rfind(|line| line.contains("response.completed") && line.starts_with("data: "));
+    let last: Value = serde_json::from_str(last.unwrap().strip_prefix("data: ").unwrap()).unwrap();
+    let seals: Vec<&str> = last["response"]["output"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|item| item["encrypted_content"].as_str())
+        .collect();
+    assert_eq!(
+        seals,
+        [
+            "ragmux-signed:anthropic:S1",
+            "ragmux-redacted:anthropic:R",
+            "ragmux-signed:anthropic:S2",
+            "ragmux-signed:anthropic:S3"
+        ]
+    );
+}
+
+/// What is listed as left out of a request for a provider, in order of the alphabet.
+fn listed(client: ClientDialect, request: &Value, provider: ProviderType) -> Vec<String> {
+    let request = request.to_string();
+    let inbound = Inbound::parse(client, request.as_bytes()).unwrap();
+    let outgoing = Outgoing { model: "real", ..Outgoing::default() };
+    let mut dropped = inbound.call(provider, &outgoing).unwrap().dropped;
+    dropped.sort();
+    dropped
+}
+
+#[test]
+fn what_has_no_place_is_named_as_the_client_wrote_it() {
+    use ProviderType as P;
+    let parameters = json!({ "type": "object" });
+    let messages = json!({
+        "max_tokens": 9, "metadata": { "user_id": "u" }, "top_k": 3, "stop_sequences": ["a", "b", "c", "d", "e", " "],
+        "tool_choice": { "type": "any", "disable_parallel_tool_use": true },
+        "output_config": { "effort": "low", "format": { "type": "json_schema", "schema": {} } },
+        "tools": [{ "name": "f", "input_schema": parameters, "strict": true, "cache_control": { "type": "ephemeral" } }],
+        "messages": [{ "role": "user", "content": "q" },
+            { "role": "assistant", "content": [
+                { "type": "thinking", "thinking": "hm", "signature": "s" }, { "type": "redacted_thinking", "data": "d" },
+                { "type": "tool_use", "id": "1", "name": "f", "input": {} }] },
+            { "role": "user", "content": [{ "type": "tool_result", "tool_use_id": "1", "content": "r", "is_error": true }] }],
+    });
+    let (thinking, redacted) = ("messages[].content[].thinking", "messages[].content[].redacted_thinking");
+    let (failure, signature) = ("messages[].content[].is_error", "messages[].content[].signature");
+    let one = "tool_choice.disable_parallel_tool_use";
+    for (provider, names) in [
+        (
+            P::OpenAi,
+            &["cache_control", failure, redacted, thinking, "output_config.effort", "stop_sequences", "top_k"][..],
+        ),
+        (
+            P::DeepSeek,
+            &[
+                "cache_control",
+                failure,
+                redacted,
+                signature,
+                "metadata.user_id",
+                "output_config.format.schema",
+                "top_k",
+            ],
+        ),
+        (
+            P::Gemini,
+            &["cache_control", redacted, signature, "metadata.user_id", "stop_sequences", one, "tools[].strict"],
+        ),
+        (
+            P::Ollama,
+            &["cache_control", failure, redacted, signature, "metadata.user_id", "tool_choice", one, "tools[].strict"],
+        ),
+    ] {
+        assert_eq!(listed(ClientDialect::Messages, &messages, provider), names, "{provider:?}");
+    }
+    let image = json!({ "type": "input_image", "image_url": "data:image/png;base64,QUJD", "detail": "low" });
+    let responses = json!({
+        "safety_identifier": "u", "reasoning": { "effort": "low" }, "tool_choice": "required", "parallel_tool_calls": false,
+        "text": { "format": { "type": "json_schema", "name": "n", "description": "d", "schema": {}, "strict": false } },
+        "tools": [{ "type": "function", "name": "f", "parameters": parameters, "strict": true }],
+        "input": [{ "role": "user", "content": [image] },
+            { "type": "reasoning", "summary": [{ "type": "summary_text", "text": "hm" }], "encrypted_content": "ragmux-signed:gemini:s" },
+            { "type": "function_call", "call_id": "1", "name": "f", "arguments": "{}",
+                "extra_content": { "google": { "thought_signature": "ragmux-signed:gemini:g" } } },
+            { "type": "function_call_output", "call_id": "1", "output": "r" }],
+    });
+    for (provider, names) in [
+        (
+            P::Anthropic,
+            &[
+                "input[].content[].detail",
+                "input[].extra_content",
+                "input[].summary",
+                "reasoning.effort",
+                "text.format.description",
+                "text.format.name",
+                "text.format.strict",
+            ][..],
+        ),
+        (P::Mistral, &["input[].summary", "reasoning.effort", "safety_identifier"]),
+        (
+            P::Ollama,
+            &[
+                "input[].content[].detail",
+                "input[].encrypted_content",
+                "parallel_tool_calls",
+                "safety_identifier",
+                "tool_choice",
+                "tools[].strict",
+            ],
+        ),
+    ] {
+        assert_eq!(listed(ClientDialect::Responses, &responses, provider), names, "{provider:?}");
+    }
+    let chat = json!({
+        "safety_identifier": "u", "response_format": { "type": "json_object" }, "functions": [{ "name": "f", "strict": true }],
+        "function_call": { "name": "f" }, "messages": [{ "role": "user", "content": "q" },
+            { "role": "assistant", "content": "a", "reasoning": "hm" }, { "role": "user", "content": "on" }],
+    });
+    for (provider, names) in [
+        (P::Anthropic, &["messages[].reasoning", "response_format"][..]),
+        (P::Gemini, &["functions[].strict", "safety_identifier"]),
+        (P::Ollama, &["function_call", "functions[].strict", "safety_identifier"]),
+    ] {
+        assert_eq!(listed(ClientDialect::Chat, &chat, provider), names, "{provider:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_put_to_a_provider_is_named_as_the_client_wrote_it() {
+    let image = "data:image/tiff;base64,QUJD";
+    let chat = json!({ "messages": [{ "role": "user", "content": [{ "type": "image_url", "image_url": { "url": image } }] }] });
+    let responses =
+        json!({ "input": [{ "role": "user", "content": [{ "type": "input_image", "image_url": image }] }] });
+    for (client, request, named) in
+        [(ClientDialect::Chat, chat, "messages"), (ClientDialect::Responses, responses, "input")]
+    {
+        let request = request.to_string();
+        let inbound = Inbound::parse(client, request.as_bytes()).unwrap();
+        let refused = inbound.call(ProviderType::Anthropic, &Outgoing::default()).unwrap_err();
+        assert_eq!(refused.param(), Some(named));
+    }
+}
+
 proptest! {
     #[test]
     fn any_chunking_is_translated_the_same(which in 0_usize..10, places in proptest::collection::vec(any::<usize>(), 0..10)) {

@@ -7,6 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::value::RawValue;
 
+use super::call_ids::{FittedIds, IdRule};
 use crate::images::{FetchedImages, ImageText, checked_data, is_base64};
 use crate::json::{Members, literal};
 
@@ -340,6 +341,15 @@ impl<'a> Conversation<'a> {
             }
         }
         urls
+    }
+
+    /// The ids of all calls and results, with `rule`'s for those that it does not take.
+    pub(crate) fn fitted_ids(&self, rule: IdRule) -> FittedIds<'_> {
+        let ids = self.turns.iter().flat_map(|turn| &turn.blocks).filter_map(|block| match block {
+            Block::ToolCall { id, .. } | Block::ToolResult { call_id: id, .. } => Some(Cow::Borrowed(id.as_ref())),
+            _ => None,
+        });
+        FittedIds::new(rule, ids)
     }
 
     /// The tools that the ids of calls belong to, for dialects that name the tool with its result. Of one id the call that

@@ -41,9 +41,47 @@ pub(crate) fn drop_path(dropped: &mut Vec<Cow<'_, str>>, mut path: String) {
     }
 }
 
+/// What a provider may have no place for, whatever the client calls it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lost {
+    /// A setting that goes about under the name that the client gave it.
+    Setting(&'static str),
+    /// That the model is to think, by the effort that was named, beside a budget.
+    Effort,
+    /// How many tokens it may think, beside an effort.
+    Budget,
+    /// The form of the answer.
+    Format,
+    /// The schema of the answer.
+    Schema,
+    /// What is said beside the schema, by its name in the Chat API.
+    BesideSchema(&'static str),
+    Stop,
+    User,
+    ToolChoice,
+    /// That tools are called one after the other.
+    OneAtATime,
+    /// That a tool's arguments keep to its schema.
+    Strict,
+    /// Up to where the prompt may be cached.
+    CacheMark,
+    /// How closely an image is looked at.
+    Detail,
+    /// What the model thought.
+    Thought,
+    /// The same where only its provider can read it.
+    Redacted,
+    /// The signature of a thought.
+    Signature,
+    /// The signature of a call.
+    CallSignature,
+    /// That a tool failed.
+    Failure,
+}
+
 /// Lists once what a provider has no place for.
-pub(crate) fn leave_out(dropped: &mut Vec<String>, path: &str) {
-    if !dropped.iter().any(|listed| listed == path) {
-        dropped.push(path.to_owned());
+pub(crate) fn leave_out(dropped: &mut Vec<Lost>, lost: Lost) {
+    if !dropped.contains(&lost) {
+        dropped.push(lost);
     }
 }

@@ -47,6 +47,8 @@ pub(crate) enum Event<'a> {
     Reasoning(Cow<'a, str>),
     /// The signature of the reasoning so far under its [`super::Signer`]'s mark, or a further piece of it.
     ReasoningSignature(Cow<'a, str>),
+    /// What comes next is another thought, whether this one was signed or not.
+    NextThought,
     /// Under its signer's mark.
     RedactedReasoning(Cow<'a, str>),
     Text(Cow<'a, str>),

@@ -5,6 +5,7 @@
 //! read into [`Event`]s by its dialect and written by the client's. So each dialect knows itself and this form, and no
 //! other dialect.
 
+mod call_ids;
 mod conversation;
 mod dropped;
 mod event;
@@ -12,11 +13,12 @@ mod signer;
 mod tally;
 mod whole;
 
+pub(crate) use call_ids::{FittedIds, IdRule, fit_ids};
 pub(crate) use conversation::{
     Block, Conversation, Effort, Format, ImageSource, Reasoning, Role, Setting, SettingKind, Tool, ToolChoice, Turn,
     file_of, input_object, joined_text, text_of_document,
 };
-pub(crate) use dropped::{compact, drop_path, is_nothing, leave_out, list_rest};
+pub(crate) use dropped::{Lost, compact, drop_path, is_nothing, leave_out, list_rest};
 pub use event::Told;
 pub(crate) use event::{CallIds, Event, Finish, Reader, Writer};
 pub(crate) use signer::{REDACTED, SIGNED, Signer, is_marked};

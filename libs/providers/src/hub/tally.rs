@@ -51,7 +51,7 @@ impl Tally {
                 return true;
             }
             // Not of the model's making.
-            Event::ReasoningSignature(_) | Event::RedactedReasoning(_) => return true,
+            Event::ReasoningSignature(_) | Event::NextThought | Event::RedactedReasoning(_) => return true,
             Event::Reasoning(text) => (TextPart::Reasoning, text),
             Event::Text(text) => (TextPart::Content, text),
             Event::Refusal(text) => (TextPart::Refusal, text),

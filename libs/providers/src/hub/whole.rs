@@ -23,6 +23,8 @@ pub(crate) struct Whole {
     pub(crate) finish: Option<Finish>,
     /// The place in `parts` of each call, and its index in the stream.
     calls: Vec<(u64, usize)>,
+    /// Whether the last thought has ended, although nothing else has come.
+    has_thought: bool,
 }
 
 impl Whole {
@@ -41,13 +43,14 @@ impl Whole {
                 self.id = id.map(Into::into);
                 self.model = model.map(Into::into);
             }
-            Event::Reasoning(piece) => match self.parts.last_mut() {
-                Some(Part::Reasoning { text, signature: None }) => text.push_str(&piece),
+            Event::Reasoning(piece) => match self.thought() {
+                Some((text, None)) => text.push_str(&piece),
                 _ => self.parts.push(Part::Reasoning { text: piece.into_owned(), signature: None }),
             },
-            Event::ReasoningSignature(piece) => match self.parts.last_mut() {
-                Some(Part::Reasoning { signature, .. }) => signature.get_or_insert_default().push_str(&piece),
-                _ => {
+            Event::NextThought => self.has_thought = true,
+            Event::ReasoningSignature(piece) => match self.thought() {
+                Some((_, signature)) => signature.get_or_insert_default().push_str(&piece),
+                None => {
                     let signature = Some(piece.into_owned());
                     self.parts.push(Part::Reasoning { text: String::new(), signature });
                 }
@@ -78,6 +81,15 @@ impl Whole {
             }
             Event::Usage(usage) => self.usage = Some(usage),
             Event::Finish(finish) => self.finish = Some(finish),
+        }
+    }
+
+    /// The thought that goes on with the next piece of one, and its signature.
+    fn thought(&mut self) -> Option<(&mut String, &mut Option<String>)> {
+        let has_ended = std::mem::take(&mut self.has_thought);
+        match self.parts.last_mut() {
+            Some(Part::Reasoning { text, signature }) if !has_ended => Some((text, signature)),
+            _ => None,
         }
     }
 }
@@ -122,5 +134,32 @@ mod tests {
             ]
         );
         assert_eq!(whole.finish, Some(Finish::ToolCalls));
+    }
+
+    #[test]
+    fn thoughts_that_are_told_apart_stay_apart() {
+        let sign = |piece: &'static str| Event::ReasoningSignature(piece.into());
+        let whole = Whole::of([
+            Event::Reasoning("a".into()),
+            Event::NextThought,
+            Event::Reasoning("b".into()),
+            sign("s1"),
+            Event::NextThought,
+            sign("s2"),
+            Event::NextThought,
+            Event::Text("said".into()),
+            Event::NextThought,
+            Event::Reasoning("c".into()),
+            Event::Reasoning("d".into()),
+        ]);
+        let thought = |text: &str, signature: Option<&str>| Part::Reasoning {
+            text: text.to_owned(),
+            signature: signature.map(str::to_owned),
+        };
+        let said = Part::Text("said".to_owned());
+        assert_eq!(
+            whole.parts,
+            [thought("a", None), thought("b", Some("s1")), thought("", Some("s2")), said, thought("cd", None)]
+        );
     }
 }

@@ -5,31 +5,22 @@ use store::ledger::Headroom;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use crate::header_names::{
+    DAILY, DAILY_COST, LIMIT_REQUESTS, LIMIT_TOKENS, MESSAGES_LIMIT_REQUESTS, MESSAGES_LIMIT_TOKENS,
+    MESSAGES_REMAINING_REQUESTS, MESSAGES_REMAINING_TOKENS, MESSAGES_RESET_REQUESTS, MESSAGES_RESET_TOKENS, MONTHLY,
+    MONTHLY_COST, REMAINING_REQUESTS, REMAINING_TOKENS, RESET_REQUESTS, RESET_TOKENS,
+};
 use crate::money::dollars;
 
-const LIMIT_REQUESTS: HeaderName = HeaderName::from_static("x-ratelimit-limit-requests");
-const REMAINING_REQUESTS: HeaderName = HeaderName::from_static("x-ratelimit-remaining-requests");
-const RESET_REQUESTS: HeaderName = HeaderName::from_static("x-ratelimit-reset-requests");
-const LIMIT_TOKENS: HeaderName = HeaderName::from_static("x-ratelimit-limit-tokens");
-const REMAINING_TOKENS: HeaderName = HeaderName::from_static("x-ratelimit-remaining-tokens");
-const RESET_TOKENS: HeaderName = HeaderName::from_static("x-ratelimit-reset-tokens");
-const DAILY: HeaderName = HeaderName::from_static("x-ragmux-budget-daily-remaining");
-const MONTHLY: HeaderName = HeaderName::from_static("x-ragmux-budget-monthly-remaining");
-// Names of their own, so that nobody takes dollars for tokens.
-const DAILY_COST: HeaderName = HeaderName::from_static("x-ragmux-cost-budget-daily-remaining");
-const MONTHLY_COST: HeaderName = HeaderName::from_static("x-ragmux-cost-budget-monthly-remaining");
-
-/// The same limits as Anthropic's API has them (Rate limits, Response headers).
+/// What stands for a limit in answers of the Messages API.
 const MESSAGES: [(HeaderName, HeaderName); 4] = [
-    (LIMIT_REQUESTS, HeaderName::from_static("anthropic-ratelimit-requests-limit")),
-    (REMAINING_REQUESTS, HeaderName::from_static("anthropic-ratelimit-requests-remaining")),
-    (LIMIT_TOKENS, HeaderName::from_static("anthropic-ratelimit-tokens-limit")),
-    (REMAINING_TOKENS, HeaderName::from_static("anthropic-ratelimit-tokens-remaining")),
+    (LIMIT_REQUESTS, MESSAGES_LIMIT_REQUESTS),
+    (REMAINING_REQUESTS, MESSAGES_REMAINING_REQUESTS),
+    (LIMIT_TOKENS, MESSAGES_LIMIT_TOKENS),
+    (REMAINING_TOKENS, MESSAGES_REMAINING_TOKENS),
 ];
-const MESSAGES_RESETS: [(HeaderName, HeaderName); 2] = [
-    (RESET_REQUESTS, HeaderName::from_static("anthropic-ratelimit-requests-reset")),
-    (RESET_TOKENS, HeaderName::from_static("anthropic-ratelimit-tokens-reset")),
-];
+const MESSAGES_RESETS: [(HeaderName, HeaderName); 2] =
+    [(RESET_REQUESTS, MESSAGES_RESET_REQUESTS), (RESET_TOKENS, MESSAGES_RESET_TOKENS)];
 
 const JUST_UNDER_A_SECOND: time::Duration = time::Duration::nanoseconds(999_999_999);
 

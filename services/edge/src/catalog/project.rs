@@ -7,7 +7,7 @@ use domain::{
     StoreId,
 };
 use ledger::{PriceBook, PriceSource};
-use providers::{Connection, ContextPlacement, Feature, default_placement, order};
+use providers::{Connection, ContextPlacement, Destination, Feature, default_placement, order};
 use rand::Rng;
 use store::routing::{ProjectRouting, Route};
 use store::targets::UpstreamTarget;
@@ -306,6 +306,15 @@ impl PublicRoute {
     pub(crate) fn at(&self, order: &[usize], place: usize) -> Result<&Target, EdgeError> {
         let target = order.get(place).and_then(|at| self.targets.get(*at));
         target.ok_or_else(|| EdgeError::NoConnection { model: self.name.clone() })
+    }
+
+    /// Where the places of an order are reached.
+    pub(crate) fn destinations(&self, order: &[usize]) -> Result<Vec<Destination>, EdgeError> {
+        let reached = |place| {
+            let target = self.at(order, place)?;
+            Ok(Destination { connection: target.connection()?, group: target.group })
+        };
+        (0..order.len()).map(reached).collect()
     }
 
     /// Who offers the model, as lists show it.

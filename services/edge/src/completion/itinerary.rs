@@ -14,9 +14,10 @@ use tokens::Family;
 use tokio::time::Instant;
 
 use super::prepare::unbounded_output;
-use crate::admission::{MODEL, TokenCounter};
+use crate::admission::TokenCounter;
 use crate::catalog::{PublicRoute, Target};
 use crate::error::EdgeError;
+use crate::header_names::MODEL;
 use crate::state::Edge;
 use crate::visited;
 
@@ -79,11 +80,7 @@ impl Itinerary {
         texts: Texts,
         prices: Arc<PriceBook>,
     ) -> Result<Self, EdgeError> {
-        let mut destinations = Vec::with_capacity(targets.len());
-        for at in &targets {
-            let target = route.targets.get(*at).ok_or_else(|| EdgeError::internal("a target is missing"))?;
-            destinations.push(Destination { connection: target.connection()?, group: target.group });
-        }
+        let destinations = route.destinations(&targets)?;
         let made = targets.iter().map(|_| None).collect();
         let member = texts.member.clone();
         let source = Source {

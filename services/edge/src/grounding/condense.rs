@@ -6,8 +6,8 @@ use bytes::Bytes;
 use domain::{NanoUsd, PriceSnapshot};
 use ledger::{OpenCall, PriceBook};
 use providers::{
-    Answer, Attempts, ChatCall, ClientDialect, Destination, Inbound, Outgoing, OutputBound, Providers, UpstreamError,
-    Usage, Utterance,
+    Answer, Attempts, ChatCall, ClientDialect, Inbound, Outgoing, OutputBound, Providers, UpstreamError, Usage,
+    Utterance,
 };
 use retrieval::defused;
 use serde::Deserialize;
@@ -131,11 +131,7 @@ impl Condensing {
         call: &mut OpenCall,
     ) -> Result<Option<String>, EdgeError> {
         let request = self.request()?;
-        let mut destinations = Vec::with_capacity(way.targets.len());
-        for place in 0..way.targets.len() {
-            let target = way.route.at(way.targets, place)?;
-            destinations.push(Destination { connection: target.connection()?, group: target.group });
-        }
+        let destinations = way.route.destinations(way.targets)?;
         let counted = self.prompt_tokens(way.route.at(way.targets, 0)?.measure, counter).await?;
         let mut attempts = Attempts::until(Instant::now() + DEADLINE);
         let mut make = |place: usize| make(&request, way.route.at(way.targets, place).ok(), counted);

@@ -6,10 +6,10 @@ use axum::extract::Request;
 use axum::middleware::Next;
 use axum::response::Response;
 use domain::RequestId;
-use http::{HeaderName, HeaderValue};
+use http::HeaderValue;
 use tracing::Instrument;
 
-const HEADER: HeaderName = HeaderName::from_static("x-request-id");
+use crate::header_names::X_REQUEST_ID;
 
 /// When a call arrived.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +23,7 @@ pub(crate) async fn assign(mut request: Request, next: Next) -> Response {
     let span = tracing::info_span!("call", request_id = %id);
     let mut response = next.run(request).instrument(span).await;
     if let Ok(value) = HeaderValue::from_str(&id.to_string()) {
-        response.headers_mut().insert(HEADER, value);
+        response.headers_mut().insert(X_REQUEST_ID, value);
     }
     response
 }

@@ -3,14 +3,10 @@
 use config::Size;
 use futures::StreamExt;
 use serde_json::json;
-use upstream::{Behaviour, Raw};
+use upstream::Behaviour;
 
+use crate::script::{JSON, raw};
 use crate::world::{TURN, World, body_of, error_of, turn_tokens};
-
-fn raw(body: String) -> Behaviour {
-    let raw = Raw { status: 200, content_type: "application/json".to_owned(), body };
-    Behaviour { raw: Some(raw), ..Behaviour::default() }
-}
 
 fn long(letters: usize) -> String {
     json!({ "choices": [{ "index": 0, "message": { "content": "a".repeat(letters) } }] }).to_string()
@@ -21,9 +17,9 @@ async fn an_answer_that_is_of_no_use_costs_the_prompt() -> anyhow::Result<()> {
     let world = World::with("tokens_per_day = 1000000").await?;
     let edge = world.edge().await?;
     let cases = [
-        (raw("no JSON".to_owned()), "upstream_bad_answer"),
+        (raw(JSON, "no JSON"), "upstream_bad_answer"),
         (Behaviour { cut_after_bytes: Some(50), ..Behaviour::default() }, "upstream_truncated"),
-        (raw(long(33 << 20)), "upstream_too_large"),
+        (raw(JSON, long(33 << 20)), "upstream_too_large"),
     ];
     for (behaviour, code) in cases.clone() {
         world.next_chat(behaviour);
@@ -44,10 +40,10 @@ async fn answers_count_as_bodies_in_flight_and_give_back_what_they_took() -> any
     let world = World::with("tokens_per_day = 1000000").await?;
     let edge = world.edge_tuned(&[], |settings| settings.bodies = Size::mebibytes(2)).await?;
     for _ in 0..2 {
-        world.next_chat(raw(long(3 << 20)));
+        world.next_chat(raw(JSON, long(3 << 20)));
         let told = error_of(edge.chat(json!({ "max_tokens": 64 })).send().await?).await;
         assert_eq!(told, (503, "server_error".to_owned(), json!("overloaded")));
-        world.next_chat(raw(long(1 << 20)));
+        world.next_chat(raw(JSON, long(1 << 20)));
         body_of(edge.chat(json!({ "max_tokens": 64 })).send().await?, 200).await;
     }
     let logged = world.logged(4).await?;

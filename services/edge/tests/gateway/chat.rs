@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use testkit::until;
 use upstream::{Behaviour, Raw, ScriptedError, Wait};
 
+use crate::script::failing;
 use crate::world::{CHAT, World, answer_tokens, body_of, error_of, header, turn_tokens};
 
 #[tokio::test]
@@ -169,7 +170,7 @@ async fn failures_of_the_provider_are_told_as_what_they_are() -> anyhow::Result<
 async fn a_provider_that_is_busy_is_tried_again_and_its_wait_is_passed_on() -> anyhow::Result<()> {
     let world = World::new().await?;
     let edge = world.edge().await?;
-    world.next_chat(Behaviour { error: Some(ScriptedError::status(503)), ..Behaviour::default() });
+    world.next_chat(failing(503));
     let answer = edge.chat(json!({})).send().await?;
     assert_eq!((answer.status().as_u16(), header(&answer, "x-ragmux-attempts")), (200, Some("2")));
     world.next_chat(Behaviour {

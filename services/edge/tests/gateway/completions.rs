@@ -8,6 +8,7 @@ use tokens::{Family, count_messages};
 use upstream::{Behaviour, Figures, LineEnd, Raw, ReportUsage, Script, ScriptedError, Wait};
 
 use crate::passages;
+use crate::script::{next, says};
 use crate::stream::events;
 use crate::world::{Edge, World, answer_tokens, body_of, error_of, header};
 
@@ -24,14 +25,6 @@ fn ask(edge: &Edge, members: Value) -> RequestBuilder {
     edge.post(PATH, &body)
 }
 
-fn next(world: &World, behaviour: Behaviour) {
-    world.upstream.script(Script { path: PATH.to_owned(), queue: vec![behaviour], ..Script::default() });
-}
-
-fn says(text: &str) -> Behaviour {
-    Behaviour { content: Some(text.to_owned()), ..Behaviour::default() }
-}
-
 fn text(events: &[Value]) -> String {
     events.iter().filter_map(|event| event["choices"][0]["text"].as_str()).collect()
 }
@@ -43,7 +36,7 @@ async fn a_text_goes_on_whole_and_streamed_and_is_paid_like_a_chat() -> anyhow::
     let edge = world.edge().await?;
     let figures = Some(Figures { prompt_tokens: 20, completion_tokens: 6, ..Figures::default() });
     let there = Behaviour { figures, ..says(" there was a moon.") };
-    next(&world, there.clone());
+    next(&world.upstream, there.clone());
     let members = json!({ "suffix": " The end.", "logprobs": 2, "max_tokens": 50, "extra": 1.0 });
     let answer = ask(&edge, members.clone()).send().await?;
     assert_eq!(
@@ -59,13 +52,13 @@ async fn a_text_goes_on_whole_and_streamed_and_is_paid_like_a_chat() -> anyhow::
     expected.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
     assert_eq!((seen.path.as_str(), seen.body), (PATH, expected));
 
-    next(&world, there.clone());
+    next(&world.upstream, there.clone());
     let answer = ask(&edge, json!({ "stream": true, "max_tokens": 50 })).send().await?;
     assert_eq!(header(&answer, "content-type"), Some("text/event-stream; charset=utf-8"));
     let (chunks, done) = events(&answer.text().await?);
     assert_eq!((text(&chunks).as_str(), done), (" there was a moon.", true));
     assert!(chunks.iter().all(|chunk| chunk["model"] == "fast" && chunk.get("usage").is_none()), "{chunks:?}");
-    next(&world, there);
+    next(&world.upstream, there);
     let options = json!({ "stream": true, "stream_options": { "include_usage": true } });
     let (chunks, _) = events(&ask(&edge, options).send().await?.text().await?);
     assert_eq!(chunks.last().unwrap()["usage"]["total_tokens"], 26);
@@ -79,7 +72,7 @@ async fn a_text_goes_on_whole_and_streamed_and_is_paid_like_a_chat() -> anyhow::
 
 /// What a call holds while its provider works, in tokens.
 async fn held(world: &World, edge: &Edge, members: Value) -> anyhow::Result<i64> {
-    next(world, Behaviour { hold: true, ..says("a") });
+    next(&world.upstream, Behaviour { hold: true, ..says("a") });
     let running = tokio::spawn(ask(edge, members).send());
     world.upstream_until(Wait { held: Some(1), ..Wait::default() }).await?;
     let id = world.database.open_ids(world.project).await?.remove(0);
@@ -147,7 +140,7 @@ async fn a_text_goes_only_where_the_api_is_known() -> anyhow::Result<()> {
     let error = ScriptedError::status(503);
     let failing = Behaviour { error: Some(error), ..Behaviour::default() };
     world.upstream.script(Script { path: PATH.to_owned(), queue: vec![failing.clone(), failing], ..Script::default() });
-    next(&world, says(" it rained."));
+    next(&world.upstream, says(" it rained."));
     let answer = ask(&edge, json!({})).send().await?;
     assert_eq!(header(&answer, "x-ragmux-attempts"), Some("3"));
     body_of(answer, 200).await;
@@ -196,7 +189,7 @@ async fn a_stream_is_the_providers_bytes_however_they_are_cut() -> anyhow::Resul
         [(None, LineEnd::Lf, "\n"), (Some(1), LineEnd::CrLf, "\r\n"), (Some(7), LineEnd::Cr, "\r")]
     {
         let raw = Raw { status: 200, content_type: "text/event-stream".to_owned(), body: transcript.to_owned() };
-        next(&world, Behaviour { raw: Some(raw), line_end, split_bytes, ..Behaviour::default() });
+        next(&world.upstream, Behaviour { raw: Some(raw), line_end, split_bytes, ..Behaviour::default() });
         let got = ask(&edge, json!({ "stream": true })).send().await?.text().await?;
         assert_eq!(got, transcript.replace('\n', end), "{line_end:?}");
     }
@@ -208,7 +201,7 @@ async fn who_leaves_pays_for_what_was_delivered_and_a_broken_stream_says_so() ->
     let world = World::new().await?;
     let edge = world.edge().await?;
     let words = Behaviour { content: Some("word ".to_owned()), chunks: Some(100), ..Behaviour::default() };
-    next(&world, Behaviour { hold_after_events: Some(41), ..words.clone() });
+    next(&world.upstream, Behaviour { hold_after_events: Some(41), ..words.clone() });
     // What is repeated of the prompt is no output.
     let mut answer = ask(&edge, json!({ "stream": true, "echo": true })).send().await?;
     let mut got = String::new();
@@ -224,7 +217,7 @@ async fn who_leaves_pays_for_what_was_delivered_and_a_broken_stream_says_so() ->
     let (least, most) = (answer_tokens(&"word ".repeat(30)), answer_tokens(&"word ".repeat(40)));
     assert!((least..=most).contains(&(logged.charged_tokens - prompt_tokens())), "{logged:?}");
 
-    next(&world, Behaviour { cut_after_events: Some(3), ..words });
+    next(&world.upstream, Behaviour { cut_after_events: Some(3), ..words });
     let (chunks, done) = events(&ask(&edge, json!({ "stream": true })).send().await?.text().await?);
     let last = chunks.last().unwrap();
     assert_eq!((&last["error"]["code"], done), (&json!("upstream_truncated"), false));
@@ -241,7 +234,7 @@ async fn bounds_are_kept_and_counted_without_the_prompt_that_is_repeated() -> an
         usage: ReportUsage::Never,
         ..Behaviour::default()
     };
-    next(&world, Behaviour { hold_after_events: Some(50), ..heedless.clone() });
+    next(&world.upstream, Behaviour { hold_after_events: Some(50), ..heedless.clone() });
     let members = json!({ "stream": true, "echo": true, "max_tokens": 10 });
     let (chunks, done) = events(&ask(&edge, members).send().await?.text().await?);
     let said = text(&chunks);
@@ -253,7 +246,7 @@ async fn bounds_are_kept_and_counted_without_the_prompt_that_is_repeated() -> an
     assert_eq!((logged.status, logged.charged_tokens), (200, prompt_tokens() + tokens));
 
     // Of two that are written one is shown, and both are paid.
-    next(&world, heedless);
+    next(&world.upstream, heedless);
     let answer = body_of(ask(&edge, json!({ "best_of": 2, "max_tokens": 10 })).send().await?, 200).await;
     let said = answer["choices"][0]["text"].as_str().unwrap();
     assert_eq!((answer_tokens(said), &answer["choices"][0]["finish_reason"]), (10, &json!("length")));
@@ -283,7 +276,7 @@ async fn what_is_wrong_is_told_as_openai_tells_it() -> anyhow::Result<()> {
     let costly = error_of(ask(&edge, json!({ "use_beam_search": true })).send().await?).await;
     assert_eq!((costly.0, costly.2), (400, json!("unpriced_feature")));
     let error = ScriptedError { message: "no such model".to_owned(), ..ScriptedError::status(404) };
-    next(&world, Behaviour { error: Some(error), ..Behaviour::default() });
+    next(&world.upstream, Behaviour { error: Some(error), ..Behaviour::default() });
     assert_eq!(body_of(ask(&edge, json!({})).send().await?, 404).await["error"]["message"], "no such model");
     edge.stop().await
 }

@@ -1,10 +1,11 @@
 //! Conversations that are put into one question before the search, and what that costs.
 
 use serde_json::{Value, json};
-use upstream::{Behaviour, Figures, Script, ScriptedError, Wait};
+use upstream::{Behaviour, Script, Wait};
 
 use crate::hold::held_by;
 use crate::passages;
+use crate::script::{failing, says_for};
 use crate::world::{CHAT, World, answer_tokens, header};
 
 const EARLIER: &str = "How do I take care of the Brewmaster?";
@@ -34,11 +35,6 @@ fn conversation(members: Value) -> Value {
     body
 }
 
-fn says(text: &str, prompt_tokens: u64, completion_tokens: u64) -> Behaviour {
-    let figures = Figures { prompt_tokens, completion_tokens, ..Figures::default() };
-    Behaviour { content: Some(text.to_owned()), figures: Some(figures), ..Behaviour::default() }
-}
-
 fn seen(world: &World, path: &str) -> Vec<Value> {
     world.upstream.log(0).calls.into_iter().filter(|call| call.path == path).map(|call| call.body).collect()
 }
@@ -52,7 +48,11 @@ async fn a_conversation_is_searched_for_by_the_question_that_it_comes_to() -> an
     for streamed in [false, true] {
         let world = world().await?;
         let edge = world.edge().await?;
-        queue(&world, CHAT, vec![says(&format!("\"{CONDENSED}\""), 40, 9), says("Thirty months.", 100, 10)]);
+        queue(
+            &world,
+            CHAT,
+            vec![says_for(&format!("\"{CONDENSED}\""), [40, 9, 0, 0]), says_for("Thirty months.", [100, 10, 0, 0])],
+        );
         let answer = edge.post(CHAT, &conversation(json!({ "stream": streamed }))).send().await?;
         assert_eq!((answer.status().as_u16(), header(&answer, "x-ragmux-rag-hits")), (200, Some("3")));
         assert_eq!(header(&answer, "x-ragmux-attempts"), Some("1"));
@@ -93,7 +93,7 @@ async fn a_client_and_a_provider_of_the_messages_api_condense_as_well() -> anyho
             .execute(&format!("UPDATE model_connections SET provider_type = '{provider}' WHERE name = 'provider'"))
             .await?;
         let edge = world.edge().await?;
-        queue(&world, path, vec![says(CONDENSED, 40, 9), says("Thirty months.", 100, 10)]);
+        queue(&world, path, vec![says_for(CONDENSED, [40, 9, 0, 0]), says_for("Thirty months.", [100, 10, 0, 0])]);
         let answer = edge.post(MESSAGES, &conversation(json!({}))).send().await?;
         assert_eq!((answer.status().as_u16(), header(&answer, "x-ragmux-rag-hits")), (200, Some("3")), "{provider}");
         let [asked, answered] = seen(&world, path).try_into().unwrap();
@@ -112,10 +112,11 @@ async fn a_client_and_a_provider_of_the_messages_api_condense_as_well() -> anyho
 async fn what_cannot_be_condensed_is_searched_for_by_what_was_said_last() -> anyhow::Result<()> {
     let world = world().await?;
     let edge = world.edge().await?;
-    let refused = Behaviour { error: Some(ScriptedError::status(400)), ..Behaviour::default() };
-    let cut = Behaviour { finish_reason: Some("length".to_owned()), ..says("How long does the", 40, 128) };
-    for (number, (condensing, charged)) in (1..).zip([(refused, 0), (says(" … ", 40, 9), 49), (cut, 168)]) {
-        queue(&world, CHAT, vec![condensing, says("Thirty months.", 100, 10)]);
+    let refused = failing(400);
+    let cut = Behaviour { finish_reason: Some("length".to_owned()), ..says_for("How long does the", [40, 128, 0, 0]) };
+    for (number, (condensing, charged)) in (1..).zip([(refused, 0), (says_for(" … ", [40, 9, 0, 0]), 49), (cut, 168)])
+    {
+        queue(&world, CHAT, vec![condensing, says_for("Thirty months.", [100, 10, 0, 0])]);
         let answer = edge.post(CHAT, &conversation(json!({}))).send().await?;
         assert_eq!((answer.status().as_u16(), header(&answer, "x-ragmux-rag-hits")), (200, Some("3")));
         assert_eq!(seen(&world, EMBEDDINGS).last().unwrap()["input"], json!([LAST]));

@@ -2,8 +2,9 @@
 
 use serde_json::json;
 use tokio::net::TcpListener;
-use upstream::{Behaviour, Options, Raw, ReportUsage, Script, ScriptedError};
+use upstream::{Behaviour, Options, Raw, ReportUsage, Script};
 
+use crate::script::failing;
 use crate::world::{World, answer_tokens, body_of, error_of, header};
 
 const PATH: &str = "/v1/embeddings";
@@ -56,7 +57,7 @@ async fn what_is_wrong_with_an_embeddings_call_is_told() -> anyhow::Result<()> {
     let edge = world.edge().await?;
     let told = body_of(edge.post(PATH, &json!({ "model": "vectors" })).send().await?, 400).await;
     assert_eq!((&told["error"]["message"], &told["error"]["param"]), (&json!("input is required"), &json!("input")));
-    let error = Behaviour { error: Some(ScriptedError::status(500)), ..Behaviour::default() };
+    let error = failing(500);
     world.upstream.script(Script { path: PATH.to_owned(), queue: vec![error], ..Script::default() });
     let told = error_of(edge.post(PATH, &json!({ "model": "vectors", "input": "a" })).send().await?).await;
     assert_eq!(told, (502, "upstream_error".to_owned(), json!("upstream_failed")));
@@ -72,10 +73,6 @@ fn many() -> (serde_json::Value, i64) {
 
 fn silent() -> Behaviour {
     Behaviour { usage: ReportUsage::Never, ..Behaviour::default() }
-}
-
-fn failing(status: u16) -> Behaviour {
-    Behaviour { error: Some(ScriptedError::status(status)), ..Behaviour::default() }
 }
 
 #[tokio::test]

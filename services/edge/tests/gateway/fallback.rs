@@ -8,8 +8,9 @@ use futures::StreamExt;
 use serde_json::json;
 use testkit::until;
 use tokio::net::TcpListener;
-use upstream::{Behaviour, Handle, Options, Script, ScriptedError};
+use upstream::{Behaviour, Handle, Options, Script};
 
+use crate::script::failing;
 use crate::world::{Edge, World, body_of, error_of, header};
 
 /// A world whose route leads to a spare provider as well, with the model `spare-chat` at a price of its own.
@@ -35,10 +36,6 @@ impl Pair {
     fn seen(&self) -> (u64, u64) {
         (self.world.upstream.counters().requests, self.spare.counters().requests)
     }
-}
-
-fn failing(status: u16) -> Behaviour {
-    Behaviour { error: Some(ScriptedError::status(status)), ..Behaviour::default() }
 }
 
 /// Attempts, connection and model that an answer names.

@@ -3,24 +3,23 @@
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
 use testkit::early_in_a_minute;
-use upstream::{Behaviour, Figures, Raw, ReportUsage, Script, ScriptedError};
+use upstream::{Behaviour, Raw, ReportUsage, Script};
 
+use crate::script::{failing, next, says_for};
 use crate::stream::{content, events};
 use crate::world::{Edge, TURN, World, answer_tokens, body_of, header, turn_tokens};
 
 const MESSAGES: &str = "/v1/messages";
-const COUNT: &str = "/v1/messages/count_tokens";
+
+/// What the provider reports, in tokens.
+const USED: [u64; 4] = [30, 4, 10, 0];
 
 impl World {
     /// One whose provider speaks the Messages API.
-    async fn anthropic(limits: &str) -> anyhow::Result<Self> {
+    pub(crate) async fn anthropic(limits: &str) -> anyhow::Result<Self> {
         let world = Self::with(limits).await?;
         world.database.execute("UPDATE model_connections SET provider_type = 'anthropic'").await?;
         Ok(world)
-    }
-
-    fn next(&self, behaviour: Behaviour) {
-        self.upstream.script(Script { path: "*".to_owned(), queue: vec![behaviour], default: None });
     }
 }
 
@@ -32,11 +31,6 @@ impl Edge {
         }
         Ok(self.post(MESSAGES, &body).send().await?)
     }
-}
-
-fn says(text: &str) -> Behaviour {
-    let figures = Figures { prompt_tokens: 30, completion_tokens: 4, cached_tokens: 10, reasoning_tokens: 0 };
-    Behaviour { content: Some(text.to_owned()), figures: Some(figures), ..Behaviour::default() }
 }
 
 /// The events of a stream, each of which has the name that its type repeats.
@@ -74,7 +68,7 @@ async fn told(answer: Response, status: u16) -> (String, Value) {
 async fn a_message_goes_to_its_own_api_as_it_came() -> anyhow::Result<()> {
     let world = World::anthropic("system_prompt = 'Be kind.'").await?;
     let edge = world.edge().await?;
-    world.next(says("Full tonight."));
+    next(&world.upstream, says_for("Full tonight.", USED));
     let body = json!({
         "model": "fast", "max_tokens": 100, "x_unknown": { "kept": 1.50 }, "top_k": 3, "ragmux": { "include_context": true },
         "metadata": { "user_id": "u-17" }, "system": [{ "type": "text", "text": "own", "cache_control": { "type": "ephemeral" } }],
@@ -94,7 +88,7 @@ async fn a_message_goes_to_its_own_api_as_it_came() -> anyhow::Result<()> {
     assert_eq!((call.path.as_str(), call.headers["anthropic-version"].as_str()), (MESSAGES, "2023-06-01"));
     assert_eq!(call.headers["anthropic-beta"], "b-1");
     // A version of the client's own goes on.
-    world.next(says("Full tonight."));
+    next(&world.upstream, says_for("Full tonight.", USED));
     body_of(ask(&[("anthropic-version", "2024-10-22")]).await?, 200).await;
     let second = world.upstream.log(0).calls.remove(1);
     assert_eq!(
@@ -118,10 +112,10 @@ async fn a_message_goes_to_its_own_api_as_it_came() -> anyhow::Result<()> {
 async fn a_stream_of_the_same_dialect_is_the_providers_but_for_the_model() -> anyhow::Result<()> {
     let world = World::anthropic("").await?;
     let edge = world.edge().await?;
-    world.next(says("Full tonight."));
+    next(&world.upstream, says_for("Full tonight.", USED));
     let plain = edge.messages(json!({ "model": "fast", "stream": true })).await?.text().await?;
     for split_bytes in [1, 7] {
-        world.next(Behaviour { split_bytes: Some(split_bytes), ..says("Full tonight.") });
+        next(&world.upstream, Behaviour { split_bytes: Some(split_bytes), ..says_for("Full tonight.", USED) });
         let answer = edge.messages(json!({ "stream": true, "ragmux": { "include_context": true } })).await?;
         assert_eq!(header(&answer, "content-type"), Some("text/event-stream; charset=utf-8"));
         let told = named(&answer.text().await?);
@@ -144,7 +138,7 @@ async fn a_message_is_answered_by_a_provider_of_chats() -> anyhow::Result<()> {
     let edge = world.edge().await?;
     let members =
         json!({ "system": "Be brief.", "stop_sequences": ["x"], "top_k": 3, "context_management": { "a": 1 } });
-    world.next(says("Full tonight."));
+    next(&world.upstream, says_for("Full tonight.", USED));
     let answer = edge.messages(members.clone()).await?;
     assert!(header(&answer, "x-ragmux-dropped").unwrap().contains("context_management"));
     let answer = body_of(answer, 200).await;
@@ -161,7 +155,7 @@ async fn a_message_is_answered_by_a_provider_of_chats() -> anyhow::Result<()> {
     assert_eq!((call.path.as_str(), &call.body["stop"]), ("/v1/chat/completions", &json!(["x"])));
     assert_eq!(call.body["messages"][0], json!({ "role": "system", "content": "Be brief." }));
 
-    world.next(says("Full tonight."));
+    next(&world.upstream, says_for("Full tonight.", USED));
     let mut streamed = members;
     streamed["stream"] = json!(true);
     let told = named(&edge.messages(streamed).await?.text().await?);
@@ -189,7 +183,7 @@ async fn a_message_is_answered_by_a_provider_of_chats() -> anyhow::Result<()> {
 async fn a_chat_is_answered_by_a_provider_of_messages() -> anyhow::Result<()> {
     let world = World::anthropic("").await?;
     let edge = world.edge().await?;
-    world.next(says("Full tonight."));
+    next(&world.upstream, says_for("Full tonight.", USED));
     // What clients of another API say in headers of this one is not for the provider.
     let headers =
         edge.chat(json!({ "seed": 7 })).header("anthropic-version", "2024-10-22").header("anthropic-beta", "b-1");
@@ -203,7 +197,7 @@ async fn a_chat_is_answered_by_a_provider_of_messages() -> anyhow::Result<()> {
     // The API insists on a bound.
     assert_eq!((call.path.as_str(), &call.body["max_tokens"]), (MESSAGES, &json!(4096)));
     assert_eq!((call.headers["anthropic-version"].as_str(), call.headers.get("anthropic-beta")), ("2023-06-01", None));
-    world.next(says("Full tonight."));
+    next(&world.upstream, says_for("Full tonight.", USED));
     let asked = json!({ "stream": true, "stream_options": { "include_usage": true } });
     let (chunks, done) = events(&edge.chat(asked).send().await?.text().await?);
     assert!(done);
@@ -231,10 +225,10 @@ async fn errors_have_the_form_of_the_api() -> anyhow::Result<()> {
         (413, 413, "request_too_large"),
         (500, 502, "api_error"),
     ] {
-        world.next(Behaviour { error: Some(ScriptedError::status(status)), ..Behaviour::default() });
+        next(&world.upstream, failing(status));
         assert_eq!(told(edge.messages(json!({ "stream": true })).await?, seen).await.0, kind);
     }
-    let overloaded = Behaviour { error: Some(ScriptedError::status(529)), ..Behaviour::default() };
+    let overloaded = failing(529);
     world.upstream.script(Script { path: MESSAGES.to_owned(), default: Some(overloaded), ..Script::default() });
     assert_eq!(told(edge.messages(json!({})).await?, 503).await.0, "overloaded_error");
     edge.stop().await
@@ -244,7 +238,7 @@ async fn errors_have_the_form_of_the_api() -> anyhow::Result<()> {
 async fn a_stream_that_fails_ends_with_an_error_event() -> anyhow::Result<()> {
     let world = World::anthropic("").await?;
     let edge = world.edge().await?;
-    world.next(Behaviour { cut_after_events: Some(5), ..says("Full tonight.") });
+    next(&world.upstream, Behaviour { cut_after_events: Some(5), ..says_for("Full tonight.", USED) });
     let events = named(&edge.messages(json!({ "stream": true })).await?.text().await?);
     let last = events.last().unwrap();
     assert_eq!((&last["type"], &last["error"]["type"]), (&json!("error"), &json!("api_error")));
@@ -254,7 +248,7 @@ async fn a_stream_that_fails_ends_with_an_error_event() -> anyhow::Result<()> {
         "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n",
     );
     let raw = Raw { status: 200, content_type: "text/event-stream".to_owned(), body: transcript.to_owned() };
-    world.next(Behaviour { raw: Some(raw), ..Behaviour::default() });
+    next(&world.upstream, Behaviour { raw: Some(raw), ..Behaviour::default() });
     let events = named(&edge.messages(json!({ "stream": true })).await?.text().await?);
     assert_eq!(kinds(&events), ["message_start", "error"]);
     assert_eq!(events[1]["error"]["type"], "overloaded_error");
@@ -286,7 +280,7 @@ async fn what_a_stream_reports_of_its_prompt_is_paid_however_it_ends() -> anyhow
         for is_same in [true, false] {
             let body = format!("{BEGUN}{end}");
             let raw = Raw { status: 200, content_type: "text/event-stream".to_owned(), body };
-            world.next(Behaviour { raw: Some(raw), stay_open: client_leaves, ..Behaviour::default() });
+            next(&world.upstream, Behaviour { raw: Some(raw), stay_open: client_leaves, ..Behaviour::default() });
             let streamed = json!({ "stream": true });
             let mut answer = if is_same { edge.messages(streamed).await? } else { edge.chat(streamed).send().await? };
             let mut got = String::new();
@@ -311,7 +305,7 @@ async fn what_a_stream_reports_of_its_prompt_is_paid_however_it_ends() -> anyhow
 async fn a_stream_without_its_last_event_is_not_whole() -> anyhow::Result<()> {
     let world = World::anthropic("").await?;
     let edge = world.edge().await?;
-    world.next(Behaviour { omit_done: true, ..says("Full tonight.") });
+    next(&world.upstream, Behaviour { omit_done: true, ..says_for("Full tonight.", USED) });
     let events = named(&edge.messages(json!({ "stream": true })).await?.text().await?);
     assert_eq!(said(&events), "Full tonight.");
     assert_eq!(events.last().unwrap()["error"]["code"], "upstream_truncated");
@@ -347,12 +341,15 @@ async fn a_bound_that_is_kept_ends_a_stream_properly() -> anyhow::Result<()> {
         let limits = "enforcement = 'hard', tokens_per_day = 1000000";
         let world = if is_same { World::anthropic(limits).await? } else { World::with(limits).await? };
         let edge = world.edge().await?;
-        world.next(Behaviour {
-            content: Some("word ".to_owned()),
-            chunks: Some(60),
-            usage: ReportUsage::Never,
-            ..Behaviour::default()
-        });
+        next(
+            &world.upstream,
+            Behaviour {
+                content: Some("word ".to_owned()),
+                chunks: Some(60),
+                usage: ReportUsage::Never,
+                ..Behaviour::default()
+            },
+        );
         let events = named(&edge.messages(json!({ "stream": true, "max_tokens": 10 })).await?.text().await?);
         let tokens = answer_tokens(&said(&events));
         assert!(tokens <= 10 && answer_tokens(&format!("{}word ", said(&events))) > 10);
@@ -365,46 +362,6 @@ async fn a_bound_that_is_kept_ends_a_stream_properly() -> anyhow::Result<()> {
         assert_eq!(kinds(&events[events.len() - 3..]), ["content_block_stop", "message_delta", "message_stop"]);
         let logged = world.the_logged_call().await?;
         assert_eq!((logged.status, logged.charged_tokens), (200, tokens + turn_tokens()));
-        edge.stop().await?;
-    }
-    Ok(())
-}
-
-#[tokio::test]
-async fn tokens_are_counted_by_the_provider_or_here() -> anyhow::Result<()> {
-    let body = json!({ "model": "fast", "messages": [{ "role": "user", "content": TURN }] });
-    for is_same in [true, false] {
-        let limits = "requests_per_minute = 1000";
-        let world = if is_same { World::anthropic(limits).await? } else { World::with(limits).await? };
-        let edge = world.edge().await?;
-        let answer = edge.post(COUNT, &body).send().await?;
-        assert_eq!(header(&answer, "anthropic-ratelimit-requests-remaining"), Some("999"));
-        let (attempts, connection) = if is_same { ("1", Some("provider")) } else { ("0", None) };
-        assert_eq!(
-            ["x-ragmux-attempts", "x-ragmux-model", "x-ragmux-connection"].map(|name| header(&answer, name)),
-            [Some(attempts), Some("real-chat"), connection]
-        );
-        let counted = body_of(answer, 200).await;
-        assert_eq!(counted, json!({ "input_tokens": turn_tokens() }));
-        let calls = world.upstream.log(0).calls;
-        assert_eq!(
-            calls.iter().map(|call| call.path.as_str()).collect::<Vec<_>>(),
-            if is_same { vec![COUNT] } else { vec![] }
-        );
-        let logged = world.the_logged_call().await?;
-        assert_eq!((logged.operation.as_str(), logged.status, logged.charged_requests), ("count_tokens", 200, 1));
-        assert_eq!((logged.charged_tokens, logged.charged_cost), (0, 0));
-        assert_eq!(logged.attempts.to_string(), attempts);
-        if is_same {
-            for _ in 0..2 {
-                world.next(Behaviour { error: Some(ScriptedError::status(503)), ..Behaviour::default() });
-            }
-            let answer = edge.post(COUNT, &body).send().await?;
-            assert_eq!((answer.status().as_u16(), header(&answer, "x-ragmux-attempts")), (200, Some("3")));
-            assert_eq!(world.logged(2).await?[1].attempts, 3);
-            world.next(Behaviour { error: Some(ScriptedError::status(400)), ..Behaviour::default() });
-            assert_eq!(told(edge.post(COUNT, &body).send().await?, 400).await.0, "invalid_request_error");
-        }
         edge.stop().await?;
     }
     Ok(())

@@ -2,8 +2,9 @@
 
 use serde_json::json;
 use testkit::until;
-use upstream::{Behaviour, Script, ScriptedError};
+use upstream::Script;
 
+use crate::script::failing;
 use crate::world::{World, body_of, error_of, header};
 
 const PATH: &str = "/v1/moderations";
@@ -75,7 +76,7 @@ async fn a_moderation_goes_only_where_it_is_understood() -> anyhow::Result<()> {
         Ok(edge.post(PATH, &json!({ "model": "foreign", "input": "a" })).send().await?.status() == 200)
     })
     .await?;
-    let error = Behaviour { error: Some(ScriptedError::status(400)), ..Behaviour::default() };
+    let error = failing(400);
     world.upstream.script(Script { path: PATH.to_owned(), queue: vec![error], ..Script::default() });
     assert_eq!(edge.post(PATH, &json!({ "model": "foreign", "input": "a" })).send().await?.status(), 400);
     let logged = world.logged(2).await?;

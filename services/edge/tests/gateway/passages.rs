@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 use store::ingest::{Finish, NewChunk};
 use store::queue::ClaimRequest;
 use testkit::{RoleName, eventually, until};
-use upstream::{Behaviour, Raw, Script, ScriptedError, Wait};
+use upstream::{Behaviour, Raw, Script, Wait};
 
+use crate::script::failing;
 use crate::stream::{content, events};
 use crate::world::{CHAT, World, answer_tokens, body_of, error_of, header};
 
@@ -315,7 +316,7 @@ async fn passages_can_be_asked_for_by_themselves() -> anyhow::Result<()> {
 async fn an_embedding_provider_that_is_down_does_not_end_chats() -> anyhow::Result<()> {
     let (world, _) = world().await?;
     let edge = world.edge().await?;
-    let down = Behaviour { error: Some(ScriptedError::status(500)), ..Behaviour::default() };
+    let down = failing(500);
     world.upstream.script(Script { path: "/v1/embeddings".to_owned(), default: Some(down), ..Script::default() });
     let answer = edge.post(CHAT, &question(json!({}))).send().await?;
     let hits: usize = header(&answer, "x-ragmux-rag-hits").unwrap().parse()?;

@@ -4,6 +4,7 @@ use domain::{ConnectionId, RouteId};
 use serde_json::{Value, json};
 use upstream::{Behaviour, Figures, ReportUsage, Script, ScriptedError};
 
+use crate::script::failing;
 use crate::world::{World, body_of, error_of, header};
 
 const PATH: &str = "/v1/rerank";
@@ -101,7 +102,7 @@ async fn another_providers_reranker_stands_in_at_its_own_price() -> anyhow::Resu
     world.database.add_target(by_cohere, voyage, 1, 1).await?;
     assert_ne!(cohere, voyage);
     let edge = world.edge().await?;
-    let failing = Behaviour { error: Some(ScriptedError::status(401)), ..Behaviour::default() };
+    let failing = failing(401);
     world.upstream.script(Script { path: COHERE.to_owned(), default: Some(failing), ..Script::default() });
     let answer = edge.post(PATH, &asked("cohere", json!({}))).send().await?;
     assert_eq!(

@@ -3,10 +3,11 @@
 use domain::ConnectionId;
 use serde_json::{Value, json};
 use testkit::until;
-use upstream::{Behaviour, Raw, Script, ScriptedError, Wait};
+use upstream::{Behaviour, Raw, Script, Wait};
 
 use crate::hold::held_by;
 use crate::passages;
+use crate::script::failing;
 use crate::world::{CHAT, Edge, World, answer_tokens, body_of, header};
 
 const QUESTION: &str = "How long does the warranty of the Brewmaster last?";
@@ -81,7 +82,7 @@ async fn what_is_found_is_put_into_the_order_that_the_model_gives() -> anyhow::R
     for by in [By::Cohere, By::Voyage] {
         let (world, _) = world(by, 15).await?;
         let edge = world.edge().await?;
-        script(&world, by, Behaviour { error: Some(ScriptedError::status(400)), ..Behaviour::default() });
+        script(&world, by, failing(400));
         let (fused, refused) = retrieve(&edge, json!({})).await?;
         assert_eq!((fused.len(), &refused["degraded"]), (3, &json!(["rerank"])));
         assert!(refused["data"][0].get("rerank_score").is_none());

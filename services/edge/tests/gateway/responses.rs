@@ -3,11 +3,15 @@
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
 use testkit::early_in_a_minute;
-use upstream::{Behaviour, Figures, Raw, ReportUsage, Script, ScriptedError, Wait};
+use upstream::{Behaviour, ReportUsage, Wait};
 
+use crate::script::{failing, next, raw, says_for};
 use crate::world::{CHAT, Edge, TURN, World, answer_tokens, body_of, error_of, header, turn_tokens};
 
 const RESPONSES: &str = "/v1/responses";
+
+/// What the provider reports, in tokens.
+const USED: [u64; 4] = [30, 4, 10, 2];
 
 impl World {
     /// One whose provider is of that type.
@@ -15,10 +19,6 @@ impl World {
         let world = Self::with(limits).await?;
         world.database.execute(&format!("UPDATE model_connections SET provider_type = '{provider}'")).await?;
         Ok(world)
-    }
-
-    fn next_call(&self, behaviour: Behaviour) {
-        self.upstream.script(Script { path: "*".to_owned(), queue: vec![behaviour], default: None });
     }
 }
 
@@ -30,16 +30,6 @@ impl Edge {
         }
         Ok(self.post(RESPONSES, &body).send().await?)
     }
-}
-
-fn says(text: &str) -> Behaviour {
-    let figures = Figures { prompt_tokens: 30, completion_tokens: 4, cached_tokens: 10, reasoning_tokens: 2 };
-    Behaviour { content: Some(text.to_owned()), figures: Some(figures), ..Behaviour::default() }
-}
-
-fn raw(content_type: &str, body: impl Into<String>) -> Behaviour {
-    let raw = Raw { status: 200, content_type: content_type.to_owned(), body: body.into() };
-    Behaviour { raw: Some(raw), ..Behaviour::default() }
 }
 
 fn usage() -> Value {
@@ -89,7 +79,7 @@ const OF_A_TEXT: [&str; 9] = [
 async fn a_response_goes_to_its_own_api_as_it_came() -> anyhow::Result<()> {
     let world = World::of("openai", "system_prompt = 'Be kind.'").await?;
     let edge = world.edge().await?;
-    world.next_call(says("Full tonight."));
+    next(&world.upstream, says_for("Full tonight.", USED));
     let body = json!({
         "x_unknown": { "kept": 1.50 }, "instructions": "own", "store": true, "ragmux": { "include_context": true },
         "metadata": { "team": "a" }, "input": [{ "role": "user", "content": TURN }],
@@ -127,7 +117,7 @@ async fn a_stream_is_told_by_the_grammar_of_the_api_whoever_answers() -> anyhow:
         let edge = world.edge().await?;
         let mut plain = None;
         for split_bytes in [None, Some(1), Some(7)] {
-            world.next_call(Behaviour { split_bytes, ..says("Full tonight.") });
+            next(&world.upstream, Behaviour { split_bytes, ..says_for("Full tonight.", USED) });
             let answer = edge.responses(json!({ "stream": true, "instructions": "own" })).await?;
             assert_eq!(header(&answer, "content-type"), Some("text/event-stream; charset=utf-8"));
             let events = counted(&answer.text().await?);
@@ -145,7 +135,7 @@ async fn a_stream_is_told_by_the_grammar_of_the_api_whoever_answers() -> anyhow:
             assert_eq!(last["usage"]["input_tokens"], 30);
             assert_eq!(*plain.get_or_insert(events.len()), events.len());
         }
-        world.next_call(says("Full tonight."));
+        next(&world.upstream, says_for("Full tonight.", USED));
         let asked = json!({ "stream": true, "ragmux": { "include_context": true } });
         let events = counted(&edge.responses(asked).await?.text().await?);
         let (own, last) = (&events[events.len() - 2], &events[events.len() - 1]);
@@ -165,7 +155,7 @@ async fn a_response_is_answered_by_providers_of_other_dialects() -> anyhow::Resu
     for provider in ["custom_openai", "anthropic"] {
         let world = World::of(provider, "").await?;
         let edge = world.edge().await?;
-        world.next_call(says("Full tonight."));
+        next(&world.upstream, says_for("Full tonight.", USED));
         let tool = json!({ "type": "function", "name": "tide", "parameters": { "type": "object" } });
         let members = json!({ "instructions": "Be brief.", "tools": [tool], "temperature": 0.5, "truncation": "auto",
             "max_output_tokens": 50, "metadata": { "team": "a" } });
@@ -208,7 +198,7 @@ async fn tools_thoughts_and_schemas_make_their_round() -> anyhow::Result<()> {
         { "type": "redacted_thinking", "data": "hidden" },
         { "type": "tool_use", "id": "toolu_1", "name": "tide", "input": { "port": "Brest" } }],
         "stop_reason": "tool_use", "usage": { "input_tokens": 9, "output_tokens": 8 } });
-    world.next_call(raw("application/json", body.to_string()));
+    next(&world.upstream, raw("application/json", body.to_string()));
     let tools = json!([{ "type": "function", "name": "tide", "parameters": { "type": "object" }, "strict": true }]);
     let question = json!({ "role": "user", "content": "Tide?" });
     let asked =
@@ -227,7 +217,7 @@ async fn tools_thoughts_and_schemas_make_their_round() -> anyhow::Result<()> {
     input.push(json!({ "type": "function_call_output", "call_id": "toolu_1", "output": "high" }));
     let mut asked = asked;
     asked["input"] = json!(input);
-    world.next_call(says("It is high."));
+    next(&world.upstream, says_for("It is high.", USED));
     body_of(edge.responses(asked).await?, 200).await;
     let call = world.upstream.log(0).calls.remove(1);
     let messages = &call.body["messages"];
@@ -299,7 +289,7 @@ async fn a_stream_that_fails_ends_with_the_response_that_failed() -> anyhow::Res
     for (provider, events) in [("openai", 5), ("custom_openai", 2), ("anthropic", 4)] {
         let world = World::of(provider, "").await?;
         let edge = world.edge().await?;
-        world.next_call(Behaviour { cut_after_events: Some(events), ..says("Full tonight.") });
+        next(&world.upstream, Behaviour { cut_after_events: Some(events), ..says_for("Full tonight.", USED) });
         let events = counted(&edge.responses(json!({ "stream": true })).await?.text().await?);
         let last = events.last().unwrap();
         assert_eq!((&last["type"], &last["response"]["status"]), (&json!("response.failed"), &json!("failed")));
@@ -310,7 +300,7 @@ async fn a_stream_that_fails_ends_with_the_response_that_failed() -> anyhow::Res
         );
         assert!(!kinds(&events).contains(&"completed"));
         // Before the first event it is an answer of its own.
-        world.next_call(Behaviour { error: Some(ScriptedError::status(400)), ..Behaviour::default() });
+        next(&world.upstream, failing(400));
         assert_eq!(error_of(edge.responses(json!({ "stream": true })).await?).await.0, 400);
         let logged = world.logged(2).await?;
         assert_eq!(
@@ -325,7 +315,7 @@ async fn a_stream_that_fails_ends_with_the_response_that_failed() -> anyhow::Res
     let failed = json!({ "type": "response.failed", "sequence_number": 1, "response": { "id": "resp_1", "status": "failed",
         "error": { "code": "rate_limit_exceeded", "message": "Slow down." } } });
     let transcript = format!("event: response.created\ndata: {begun}\n\nevent: response.failed\ndata: {failed}\n\n");
-    world.next_call(raw("text/event-stream", transcript));
+    next(&world.upstream, raw("text/event-stream", transcript));
     let events = counted(&edge.responses(json!({ "stream": true })).await?.text().await?);
     assert_eq!(kinds(&events), ["created", "failed"]);
     assert_eq!(events[1]["response"]["error"]["message"], "Slow down.");
@@ -337,12 +327,15 @@ async fn a_bound_that_is_kept_ends_a_stream_properly() -> anyhow::Result<()> {
     for provider in ["openai", "custom_openai", "anthropic"] {
         let world = World::of(provider, "enforcement = 'hard', tokens_per_day = 1000000").await?;
         let edge = world.edge().await?;
-        world.next_call(Behaviour {
-            content: Some("word ".to_owned()),
-            chunks: Some(60),
-            usage: ReportUsage::Never,
-            ..Behaviour::default()
-        });
+        next(
+            &world.upstream,
+            Behaviour {
+                content: Some("word ".to_owned()),
+                chunks: Some(60),
+                usage: ReportUsage::Never,
+                ..Behaviour::default()
+            },
+        );
         let events = counted(&edge.responses(json!({ "stream": true, "max_output_tokens": 10 })).await?.text().await?);
         let text = said(&events);
         let tokens = answer_tokens(&text);
@@ -374,7 +367,10 @@ async fn a_client_that_leaves_pays_what_was_delivered() -> anyhow::Result<()> {
     for provider in ["openai", "anthropic"] {
         let world = World::of(provider, "").await?;
         let edge = world.edge().await?;
-        world.next_call(Behaviour { hold_after_events: Some(7), ..says("one two three four five six") });
+        next(
+            &world.upstream,
+            Behaviour { hold_after_events: Some(7), ..says_for("one two three four five six", USED) },
+        );
         let mut answer = edge.responses(json!({ "stream": true })).await?;
         let mut text = String::new();
         while said(&counted(&text[..text.rfind("\n\n").map_or(0, |at| at + 2)])).is_empty() {

@@ -4,14 +4,18 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use reqwest::Response;
 use serde_json::{Value, json};
-use upstream::{Behaviour, Figures, Raw, Script, ScriptedError, SeenCall};
+use upstream::{Behaviour, Figures, Raw, ScriptedError, SeenCall};
 
+use crate::script::{next, raw, says_for};
 use crate::stream::{content, events};
-use crate::world::{World, body_of, error_of, header, turn};
+use crate::world::{World, answer_tokens, body_of, error_of, header, turn};
 
 /// A provider, where its API is on the scripted one, and the media type of its streams.
 const GEMINI: (&str, &str, &str) = ("gemini", "/v1beta", "text/event-stream");
 const OLLAMA: (&str, &str, &str) = ("ollama", "/api", "application/x-ndjson");
+
+/// What the provider reports, in tokens.
+const USED: [u64; 4] = [30, 4, 0, 0];
 
 async fn world((provider, path, _): (&str, &str, &str), model: &str) -> anyhow::Result<World> {
     let world = World::new().await?;
@@ -23,19 +27,6 @@ async fn world((provider, path, _): (&str, &str, &str), model: &str) -> anyhow::
     Ok(world)
 }
 
-fn next(world: &World, behaviour: Behaviour) {
-    world.upstream.script(Script { path: "*".to_owned(), queue: vec![behaviour], default: None });
-}
-
-fn says(text: &str) -> Behaviour {
-    let figures = Figures { prompt_tokens: 30, completion_tokens: 4, ..Figures::default() };
-    Behaviour { content: Some(text.to_owned()), figures: Some(figures), ..Behaviour::default() }
-}
-
-fn raw(content_type: &str, body: String) -> Behaviour {
-    Behaviour { raw: Some(Raw { status: 200, content_type: content_type.to_owned(), body }), ..Behaviour::default() }
-}
-
 fn seen(world: &World) -> SeenCall {
     world.upstream.log(0).calls.pop().unwrap()
 }
@@ -44,7 +35,7 @@ fn seen(world: &World) -> SeenCall {
 async fn a_chat_is_put_to_gemini_and_answered_as_a_chat() -> anyhow::Result<()> {
     let world = world(GEMINI, "gemini-2.5-flash").await?;
     let edge = world.edge().await?;
-    next(&world, says("Full tonight."));
+    next(&world.upstream, says_for("Full tonight.", USED));
     let answer = edge.chat(json!({ "max_tokens": 50, "logit_bias": { "7": 1 } })).send().await?;
     assert_eq!(header(&answer, "x-ragmux-dropped"), Some("logit_bias"));
     let answer = body_of(answer, 200).await;
@@ -58,7 +49,7 @@ async fn a_chat_is_put_to_gemini_and_answered_as_a_chat() -> anyhow::Result<()> 
     assert_eq!(call.body["generationConfig"], json!({ "maxOutputTokens": 50 }));
     assert_eq!(world.the_logged_call().await?.charged_tokens, 34);
 
-    next(&world, says("Full tonight."));
+    next(&world.upstream, says_for("Full tonight.", USED));
     let stream = edge.chat(json!({ "stream": true, "stream_options": { "include_usage": true } })).send().await?;
     let text = stream.text().await?;
     assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
@@ -74,7 +65,7 @@ async fn a_chat_is_put_to_gemini_and_answered_as_a_chat() -> anyhow::Result<()> 
 async fn a_chat_is_put_to_ollama_and_answered_as_a_chat() -> anyhow::Result<()> {
     let world = world(OLLAMA, "lamp").await?;
     let edge = world.edge().await?;
-    next(&world, says("Full tonight."));
+    next(&world.upstream, says_for("Full tonight.", USED));
     let answer = body_of(edge.chat(json!({ "max_tokens": 50 })).send().await?, 200).await;
     assert_eq!(answer["choices"][0]["message"]["content"], "Full tonight.");
     let call = seen(&world);
@@ -82,7 +73,7 @@ async fn a_chat_is_put_to_ollama_and_answered_as_a_chat() -> anyhow::Result<()> 
     assert_eq!((&call.body["model"], &call.body["stream"]), (&json!("lamp"), &json!(false)));
 
     // Whatever the network makes of the lines.
-    next(&world, Behaviour { split_bytes: Some(3), ..says("Full tonight, à bientôt.") });
+    next(&world.upstream, Behaviour { split_bytes: Some(3), ..says_for("Full tonight, à bientôt.", USED) });
     let text = edge.chat(json!({ "stream": true })).send().await?.text().await?;
     assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
     assert_eq!(content(&events(&text).0), "Full tonight, à bientôt.");
@@ -97,10 +88,10 @@ async fn a_stream_of_another_dialect_that_breaks_off_is_an_error() -> anyhow::Re
         let world = world(provider, model).await?;
         let edge = world.edge().await?;
         for behaviour in [
-            Behaviour { omit_done: true, ..says("Full tonight.") },
-            Behaviour { cut_after_events: Some(1), ..says("Full tonight.") },
+            Behaviour { omit_done: true, ..says_for("Full tonight.", USED) },
+            Behaviour { cut_after_events: Some(1), ..says_for("Full tonight.", USED) },
         ] {
-            next(&world, behaviour);
+            next(&world.upstream, behaviour);
             let text = edge.chat(json!({ "stream": true })).send().await?.text().await?;
             let last = events(&text).0.pop().unwrap();
             assert_eq!(last["error"]["code"], "upstream_truncated", "{text}");
@@ -122,7 +113,7 @@ async fn what_gemini_has_reported_is_paid_however_its_stream_ends() -> anyhow::R
     let edge = world.edge().await?;
     let body = format!("{}{}", event("Full ", 2), event("tonight.", 4));
     for (calls, client_leaves, status) in [(1, true, 499), (2, false, 502)] {
-        next(&world, Behaviour { stay_open: client_leaves, ..raw("text/event-stream", body.clone()) });
+        next(&world.upstream, Behaviour { stay_open: client_leaves, ..raw("text/event-stream", body.clone()) });
         let mut answer = edge.chat(json!({ "stream": true })).send().await?;
         let mut got = String::new();
         while let Some(piece) = answer.chunk().await? {
@@ -141,7 +132,7 @@ async fn what_gemini_has_reported_is_paid_however_its_stream_ends() -> anyhow::R
 
     world.database.change_project(world.project, "enforcement = 'hard'").await?;
     let edge = world.edge().await?;
-    next(&world, raw("text/event-stream", event(&"many more words ".repeat(100), 600)));
+    next(&world.upstream, raw("text/event-stream", event(&"many more words ".repeat(100), 600)));
     let text = edge.chat(json!({ "stream": true, "max_tokens": 70 })).send().await?.text().await?;
     assert!(text.contains("\"length\""), "{text}");
     let logged = world.logged(3).await?.pop().unwrap();
@@ -154,17 +145,17 @@ async fn errors_of_other_dialects_keep_their_meaning() -> anyhow::Result<()> {
     let world = world(GEMINI, "gemini-2.5-flash").await?;
     let edge = world.edge().await?;
     let scripted = |error: ScriptedError| Behaviour { error: Some(error), ..Behaviour::default() };
-    next(&world, scripted(ScriptedError { message: "too long".to_owned(), ..ScriptedError::status(400) }));
+    next(&world.upstream, scripted(ScriptedError { message: "too long".to_owned(), ..ScriptedError::status(400) }));
     let told = error_of(edge.chat(json!({})).send().await?).await;
     assert_eq!(told, (400, "invalid_request_error".to_owned(), json!("INVALID_ARGUMENT")));
-    next(&world, scripted(ScriptedError::status(403)));
+    next(&world.upstream, scripted(ScriptedError::status(403)));
     let (status, _, code) = error_of(edge.chat(json!({})).send().await?).await;
     assert_eq!((status, code), (502, json!("upstream_auth")));
     // Nothing but the body says how long to wait, and it is longer than any call would.
     let exhausted = json!({ "error": { "code": 429, "message": "quota", "status": "RESOURCE_EXHAUSTED", "details": [
         { "@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "4000s" }] } });
     let raw = Raw { status: 429, content_type: "application/json".to_owned(), body: exhausted.to_string() };
-    next(&world, Behaviour { raw: Some(raw), ..Behaviour::default() });
+    next(&world.upstream, Behaviour { raw: Some(raw), ..Behaviour::default() });
     let answer = edge.chat(json!({})).send().await?;
     assert_eq!(header(&answer, "retry-after"), Some("4000"));
     assert_eq!(error_of(answer).await.0, 429);
@@ -179,7 +170,7 @@ fn tools() -> Value {
 /// Asks for a tool, and goes on with its result as a client of the API does. Returns what the provider was asked last.
 async fn round_trip(world: &World, first: Behaviour, is_streamed: bool) -> anyhow::Result<Value> {
     let edge = world.edge().await?;
-    next(world, first);
+    next(&world.upstream, first);
     let answer: Response = edge.chat(json!({ "tools": tools(), "stream": is_streamed })).send().await?;
     let call = if is_streamed {
         let text = answer.text().await?;
@@ -203,7 +194,7 @@ async fn round_trip(world: &World, first: Behaviour, is_streamed: bool) -> anyho
     assert_eq!(call["function"]["name"], "tide");
     let arguments: Value = serde_json::from_str(call["function"]["arguments"].as_str().unwrap())?;
     assert_eq!(arguments, json!({ "harbour": "Saint-Malo" }));
-    next(world, says("At nine."));
+    next(&world.upstream, says_for("At nine.", USED));
     let id = call["id"].clone();
     assert!(!id.as_str().unwrap().is_empty());
     let messages = json!([
@@ -283,7 +274,7 @@ async fn an_image_by_url_is_fetched_but_never_from_a_private_address() -> anyhow
         let logged = world.the_logged_call().await?;
         assert_eq!((logged.status, logged.charged_tokens), (400, 0));
 
-        next(&world, says("A lamp."));
+        next(&world.upstream, says_for("A lamp.", USED));
         let data = STANDARD.encode(b"not looked at");
         body_of(ask(&format!("data:image/png;base64,{data}")).send().await?, 200).await;
         let sent = seen(&world).body.to_string();
@@ -304,24 +295,30 @@ async fn an_image_by_url_is_fetched_but_never_from_a_private_address() -> anyhow
 
 #[tokio::test]
 async fn embeddings_of_other_dialects_have_the_clients_form() -> anyhow::Result<()> {
-    for (provider, path, usage) in [
-        (GEMINI, "/v1beta/models/demo-embed:batchEmbedContents", None),
-        (OLLAMA, "/api/embed", Some(json!({ "prompt_tokens": 4, "total_tokens": 4 }))),
+    // Gemini tells no usage, which clients expect all the same.
+    let counted = answer_tokens("red door") + answer_tokens("blue");
+    for (provider, path, tokens, state) in [
+        (GEMINI, "/v1beta/models/demo-embed:batchEmbedContents", counted, "estimated"),
+        (OLLAMA, "/api/embed", 4, "final"),
     ] {
         let world = world(provider, "demo-embed").await?;
         let edge = world.edge().await?;
         let mut vectors = Vec::new();
         for encoding in ["float", "base64"] {
             let figures = Figures { prompt_tokens: 4, ..Figures::default() };
-            next(&world, Behaviour { figures: Some(figures), ..Behaviour::default() });
+            next(&world.upstream, Behaviour { figures: Some(figures), ..Behaviour::default() });
             let body =
                 json!({ "model": "fast", "input": ["red door", "blue"], "dimensions": 8, "encoding_format": encoding });
             let answer = body_of(edge.post("/v1/embeddings", &body).send().await?, 200).await;
-            assert_eq!((&answer["model"], answer.get("usage")), (&json!("fast"), usage.as_ref()));
+            assert_eq!(answer["model"], "fast");
+            assert_eq!(answer["usage"], json!({ "prompt_tokens": tokens, "total_tokens": tokens }));
             assert_eq!(answer["data"][1]["index"], 1);
             vectors.push(answer["data"][1]["embedding"].clone());
         }
         assert_eq!(seen(&world).path, path);
+        for logged in world.logged(2).await? {
+            assert_eq!((logged.charged_tokens, logged.state.as_str()), (tokens, state));
+        }
         let bytes = STANDARD.decode(vectors[1].as_str().unwrap())?;
         let floats: Vec<f32> = bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
         assert_eq!(serde_json::from_value::<Vec<f32>>(vectors[0].clone())?, floats);
@@ -332,6 +329,10 @@ async fn embeddings_of_other_dialects_have_the_clients_form() -> anyhow::Result<
             body_of(edge.post("/v1/embeddings", &json!({ "model": "fast", "input": many })).send().await?, 200).await;
         assert_eq!((answer["data"].as_array().unwrap().len(), &answer["data"][119]["index"]), (120, &json!(119)));
         assert_eq!(world.upstream.log(0).calls.len() - before, if provider == GEMINI { 2 } else { 1 });
+        if provider == GEMINI {
+            let tokens: i64 = many.iter().map(|text| answer_tokens(text)).sum();
+            assert_eq!(answer["usage"], json!({ "prompt_tokens": tokens, "total_tokens": tokens }));
+        }
         edge.stop().await?;
     }
     Ok(())

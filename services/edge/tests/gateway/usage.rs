@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use testkit::until;
 use upstream::{Behaviour, Figures, Script, Wait};
 
+use crate::script::failing;
 use crate::world::{Edge, Path, World, answer_tokens, body_of, error_of, header, turn, turn_tokens};
 
 const USAGE: &str = "/v1/usage";
@@ -114,7 +115,7 @@ async fn one_call_is_shown_from_its_admission_to_its_settlement() -> anyhow::Res
 async fn a_failed_call_is_shown_with_its_code() -> anyhow::Result<()> {
     let world = World::new().await?;
     let edge = world.edge().await?;
-    world.every_chat(Behaviour { error: Some(upstream::ScriptedError::status(400)), ..Behaviour::default() });
+    world.every_chat(failing(400));
     let answer = edge.chat(json!({})).send().await?;
     let id = header(&answer, "x-request-id").unwrap().to_owned();
     let (status, _, code) = error_of(answer).await;

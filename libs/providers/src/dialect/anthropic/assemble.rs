@@ -28,7 +28,7 @@ pub struct AnthropicHeaders {
 impl MessagesRequest<'_> {
     /// The call for a connection of the same dialect. All of the client's body stays as it was sent, byte for byte, but
     /// for: the value of `model`; `ragmux`, which is removed; bounds above one that must be kept; the texts put into
-    /// `system` or into what the user said last; and thoughts of other providers' models.
+    /// `system` or into what the user said last; and what came of other providers' models: thoughts, and ids of calls.
     pub(crate) fn call(&self, outgoing: &Outgoing<'_>) -> ChatCall {
         let mut dropped = Vec::new();
         let (mut splices, stops_thinking) = self.model_and_texts(outgoing, &mut dropped);
@@ -70,6 +70,7 @@ impl MessagesRequest<'_> {
         }
         self.put_texts(outgoing, &mut splices);
         let stops_thinking = self.remove_foreign(&mut splices, dropped);
+        self.fit_call_ids(&mut splices);
         (splices, stops_thinking)
     }
 

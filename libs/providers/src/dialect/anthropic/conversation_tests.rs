@@ -12,7 +12,9 @@ fn around(request: &str) -> (Value, Vec<String>) {
     let request = MessagesRequest::parse(request.as_bytes()).unwrap();
     let conversation = request.conversation().unwrap();
     let mut dropped: Vec<String> = conversation.dropped.iter().map(|path| path.clone().into_owned()).collect();
-    let body = body(&conversation, &OUTGOING, &mut dropped).unwrap();
+    let mut lost = Vec::new();
+    let body = body(&conversation, &OUTGOING, &mut lost).unwrap();
+    dropped.extend(lost.into_iter().filter_map(|lost| request.name_of(lost)));
     (serde_json::from_slice(&body).unwrap(), dropped)
 }
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::dialect::golden::{
-    PLAIN, asks, call, called, document, inline, picture, raw, read_events, result, says, set, text, tool, used,
+    PLAIN, asks, call, called, document, inline, picture, raw, read_events, result, says, set, text, tool, used, words,
 };
 use crate::dialect::openai::{Outgoing, OutputBound, RequestError};
 use crate::error::UpstreamError;
@@ -169,7 +169,7 @@ const OUTGOING: Outgoing<'static> = Outgoing { model: "claude-real-1", ..PLAIN }
 fn sent_as(conversation: &Conversation<'_>, outgoing: &Outgoing<'_>) -> (Value, Vec<String>) {
     let mut dropped = Vec::new();
     let body = body(conversation, outgoing, &mut dropped).unwrap();
-    (serde_json::from_slice(&body).unwrap(), dropped)
+    (serde_json::from_slice(&body).unwrap(), words(&dropped))
 }
 
 #[track_caller]

@@ -2,6 +2,7 @@
 
 mod answer;
 mod assemble;
+mod calls;
 mod conversation;
 mod countable;
 mod error;
@@ -9,6 +10,7 @@ mod features;
 mod foreign;
 #[cfg(test)]
 mod golden_tests;
+mod lost;
 mod outgoing;
 mod reader;
 mod request;

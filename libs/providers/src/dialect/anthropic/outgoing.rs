@@ -8,8 +8,8 @@ use serde_json::value::{RawValue, to_raw_value};
 use super::thinking::{Thinking, thinking};
 use crate::dialect::openai::{Outgoing, RequestError};
 use crate::hub::{
-    Block, Conversation, Format, ImageSource, Role, SettingKind, Signer, Tool, ToolChoice, Turn, input_object,
-    leave_out, text_of_document,
+    Block, Conversation, FittedIds, Format, IdRule, ImageSource, Lost, Role, SettingKind, Signer, Tool, ToolChoice,
+    Turn, input_object, leave_out, text_of_document,
 };
 use crate::images::ImageText;
 use crate::json::Members;
@@ -17,6 +17,9 @@ use crate::json::Members;
 /// The bound for an answer that nobody else bounds: the API insists on one (Anthropic API reference, Create a Message,
 /// `max_tokens`). The number is ours: the most that its oldest models write, so that none refuses it (Models overview).
 const DEFAULT_MAX_TOKENS: u64 = 4096;
+
+/// What the API takes for the id of a call (its refusal of another names the pattern `^[a-zA-Z0-9_-]+$`).
+pub(super) const CALL_IDS: IdRule = IdRule::Word;
 
 /// The images that the API reads (Anthropic API, Vision).
 const IMAGE_TYPES: [&str; 4] = ["image/jpeg", "image/png", "image/gif", "image/webp"];
@@ -158,14 +161,15 @@ struct Metadata<'a> {
 pub(crate) fn body(
     conversation: &Conversation<'_>,
     outgoing: &Outgoing<'_>,
-    dropped: &mut Vec<String>,
+    dropped: &mut Vec<Lost>,
 ) -> Result<Vec<u8>, RequestError> {
     let max_tokens = max_tokens(conversation, outgoing);
     let tool_choice = tool_choice(conversation);
     let thinking = thinking(conversation, max_tokens, dropped);
+    let ids = conversation.fitted_ids(CALL_IDS);
     let mut turns: Vec<(Role, Vec<BlockOut<'_>>)> = Vec::with_capacity(conversation.turns.len());
     for turn in &conversation.turns {
-        let blocks = turn_blocks(turn, dropped)?;
+        let blocks = turn_blocks(turn, &ids, dropped)?;
         // What one side says goes on where nothing is left of what the other said between.
         match turns.last_mut().filter(|(role, _)| *role == turn.role) {
             _ if blocks.is_empty() => {}
@@ -205,7 +209,7 @@ pub(crate) fn body(
     };
     match &conversation.format {
         // The API has schemas only; any object is what a prompt has to ask for.
-        Some(Format::Json) => dropped.push("response_format".to_owned()),
+        Some(Format::Json) => leave_out(dropped, Lost::Format),
         Some(Format::Schema { name, description, schema, strict }) => {
             // Answers keep to a schema always, and it has no name.
             let lost = [
@@ -214,7 +218,7 @@ pub(crate) fn body(
                 ("strict", *strict == Some(false)),
             ];
             for (member, _) in lost.iter().filter(|(_, is_lost)| *is_lost) {
-                leave_out(dropped, &format!("response_format.json_schema.{member}"));
+                leave_out(dropped, Lost::BesideSchema(member));
             }
             body.output_config = Some(OutputConfig { format: FormatOut::JsonSchema { schema } });
         }
@@ -222,7 +226,7 @@ pub(crate) fn body(
     }
     if body.stop_sequences.len() < conversation.stop.len() {
         // Refused by the API: they consist of white space.
-        dropped.push("stop".to_owned());
+        leave_out(dropped, Lost::Stop);
     }
     settings(conversation, &mut body, dropped);
     serde_json::to_vec(&body).map_err(|error| RequestError::Malformed(error.to_string()))
@@ -250,7 +254,7 @@ fn max_tokens(conversation: &Conversation<'_>, outgoing: &Outgoing<'_>) -> u64 {
 }
 
 fn system<'a>(conversation: &'a Conversation<'_>) -> Result<Option<Content<'a>>, RequestError> {
-    let blocks = blocks(conversation.system.iter(), &mut Vec::new())?;
+    let blocks = blocks(conversation.system.iter(), &FittedIds::default(), &mut Vec::new())?;
     if blocks.is_empty() {
         return Ok(None);
     }
@@ -267,19 +271,24 @@ fn system<'a>(conversation: &'a Conversation<'_>) -> Result<Option<Content<'a>>,
     Ok(Some(Content::Text(texts.join("\n\n").into())))
 }
 
-fn turn_blocks<'a>(turn: &'a Turn<'_>, dropped: &mut Vec<String>) -> Result<Vec<BlockOut<'a>>, RequestError> {
+fn turn_blocks<'a>(
+    turn: &'a Turn<'_>,
+    ids: &FittedIds<'_>,
+    dropped: &mut Vec<Lost>,
+) -> Result<Vec<BlockOut<'a>>, RequestError> {
     // The API wants the results of tools before everything else that the user says.
     let (results, others) = turn.results_apart();
-    blocks(results.into_iter().chain(others), dropped)
+    blocks(results.into_iter().chain(others), ids, dropped)
 }
 
 fn blocks<'a, 'b: 'a>(
     blocks: impl Iterator<Item = &'a Block<'b>>,
-    dropped: &mut Vec<String>,
+    ids: &FittedIds<'_>,
+    dropped: &mut Vec<Lost>,
 ) -> Result<Vec<BlockOut<'a>>, RequestError> {
     let mut out = Vec::new();
     for block in blocks {
-        out.extend(block_out(block, dropped)?);
+        out.extend(block_out(block, ids, dropped)?);
     }
     Ok(out)
 }
@@ -295,14 +304,18 @@ fn content(mut blocks: Vec<BlockOut<'_>>) -> Content<'_> {
     Content::Blocks(blocks)
 }
 
-fn block_out<'a>(block: &'a Block<'_>, dropped: &mut Vec<String>) -> Result<Option<BlockOut<'a>>, RequestError> {
+fn block_out<'a>(
+    block: &'a Block<'_>,
+    ids: &FittedIds<'_>,
+    dropped: &mut Vec<Lost>,
+) -> Result<Option<BlockOut<'a>>, RequestError> {
     let (kind, cache_control) = match block {
         // The API refuses texts of nothing.
         Block::Text { text, .. } if text.trim().is_empty() => return Ok(None),
         Block::Text { text, cache } => (Kind::Text { text }, *cache),
         Block::Image { source, detail, cache } => {
             if detail.as_deref().is_some_and(|detail| detail != "auto") {
-                leave_out(dropped, "detail");
+                leave_out(dropped, Lost::Detail);
             }
             let source = match source {
                 ImageSource::Url(url) => Source::Url { url },
@@ -324,27 +337,27 @@ fn block_out<'a>(block: &'a Block<'_>, dropped: &mut Vec<String>) -> Result<Opti
         Block::Reasoning { text, signature } => {
             let Some(signature) = signature.as_deref().and_then(|signature| Signer::Anthropic.own(signature)) else {
                 // Thoughts without the provider's signature are somebody else's, and refused.
-                leave_out(dropped, "reasoning");
+                leave_out(dropped, Lost::Thought);
                 return Ok(None);
             };
             (Kind::Thinking { thinking: text, signature }, None)
         }
         Block::RedactedReasoning { data } => {
             let Some(data) = Signer::Anthropic.own(data) else {
-                leave_out(dropped, "reasoning");
+                leave_out(dropped, Lost::Redacted);
                 return Ok(None);
             };
             (Kind::RedactedThinking { data }, None)
         }
         Block::ToolCall { id, name, arguments, signature } => {
             if signature.is_some() {
-                leave_out(dropped, "extra_content");
+                leave_out(dropped, Lost::CallSignature);
             }
-            (Kind::ToolUse { id: call_id(id), name, input: input_object(arguments) }, None)
+            (Kind::ToolUse { id: ids.fit(id), name, input: input_object(arguments) }, None)
         }
         Block::ToolResult { call_id: of, content: said, is_error, cache, .. } => {
-            let content = content(blocks(said.iter(), dropped)?);
-            (Kind::ToolResult { tool_use_id: call_id(of), content, is_error: *is_error }, *cache)
+            let content = content(blocks(said.iter(), ids, dropped)?);
+            (Kind::ToolResult { tool_use_id: ids.fit(of), content, is_error: *is_error }, *cache)
         }
     };
     Ok(Some(BlockOut { kind, cache_control }))
@@ -362,24 +375,6 @@ fn document<'a>(media_type: &'a str, data: &'a str) -> Result<Source<'a>, Reques
             Ok(Source::Text { media_type: "text/plain", data })
         }
     }
-}
-
-/// The id of a call in the letters that the API takes. Those of providers that a conversation was with before may have
-/// others; call and result are changed alike, and letters that differ stay different.
-fn call_id(id: &str) -> Cow<'_, str> {
-    let is_taken = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-');
-    if id.chars().all(is_taken) {
-        return Cow::Borrowed(id);
-    }
-    let mut fitted = String::with_capacity(id.len() + 8);
-    for letter in id.chars() {
-        if is_taken(letter) {
-            fitted.push(letter);
-        } else {
-            fitted.push_str(&format!("_{:x}_", u32::from(letter)));
-        }
-    }
-    Cow::Owned(fitted)
 }
 
 fn tool<'a>(tool: &'a Tool<'_>) -> ToolOut<'a> {
@@ -426,7 +421,7 @@ fn tool_choice<'a>(conversation: &'a Conversation<'_>) -> Option<ChoiceOut<'a>> 
     }
 }
 
-fn settings<'a>(conversation: &'a Conversation<'_>, body: &mut Body<'a>, dropped: &mut Vec<String>) {
+fn settings<'a>(conversation: &'a Conversation<'_>, body: &mut Body<'a>, dropped: &mut Vec<Lost>) {
     let thinks = body.thinking.is_some();
     for setting in &conversation.settings {
         let number = setting.value.get().parse::<f64>();
@@ -434,7 +429,7 @@ fn settings<'a>(conversation: &'a Conversation<'_>, body: &mut Body<'a>, dropped
             // Other than as it is, the model does not think (Anthropic API reference, Extended thinking).
             SettingKind::Temperature if !thinks => {
                 if number.is_ok_and(|number| number > 1.0) {
-                    dropped.push(setting.name.to_owned());
+                    leave_out(dropped, Lost::Setting(setting.name));
                 }
                 body.temperature = temperature(setting.value);
             }
@@ -443,7 +438,7 @@ fn settings<'a>(conversation: &'a Conversation<'_>, body: &mut Body<'a>, dropped
                 body.top_p = Some(setting.value);
             }
             SettingKind::TopK if !thinks => body.top_k = Some(setting.value),
-            _ => dropped.push(setting.name.to_owned()),
+            _ => leave_out(dropped, Lost::Setting(setting.name)),
         }
     }
 }
@@ -454,19 +449,4 @@ fn temperature(value: &RawValue) -> Option<Box<RawValue>> {
         return to_raw_value(&1).ok();
     }
     Some(value.to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ids_that_differ_still_do_when_they_fit() {
-        let ids = ["call_1/e", "call:1:e", "call_1:e", "call_1_e", "call 1 e"];
-        let fitted: std::collections::BTreeSet<_> = ids.iter().map(|id| call_id(id)).collect();
-        assert_eq!(fitted.len(), ids.len());
-        let is_taken = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-');
-        assert!(fitted.iter().all(|id| id.chars().all(is_taken)));
-        assert_eq!(call_id("toolu_01-a"), "toolu_01-a");
-    }
 }

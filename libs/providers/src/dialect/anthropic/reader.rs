@@ -70,6 +70,7 @@ impl MessageReader {
         match block.present("type").and_then(text_of).as_deref() {
             Some("text") => events.extend(text("text").map(Event::Text)),
             Some("thinking") => {
+                events.push(Event::NextThought);
                 events.extend(text("thinking").map(Event::Reasoning));
                 events.extend(text("signature").map(|piece| self.signature(piece)));
             }

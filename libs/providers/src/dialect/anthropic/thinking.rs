@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::hub::{Block, Conversation, Effort, Role, Signer, ToolChoice};
+use crate::hub::{Block, Conversation, Effort, Lost, Role, Signer, ToolChoice, leave_out};
 
 /// The least budget that the API takes, which must lie below `max_tokens` (Anthropic API reference, Create a Message,
 /// `thinking.budget_tokens`).
@@ -17,11 +17,7 @@ pub(super) enum Thinking {
 /// The thinking that the client asks for, where the API allows it: the budget lies below the answer's bound, no tool is
 /// forced, and a turn of tools that began without signed thoughts goes on without (Anthropic API reference, Extended
 /// thinking).
-pub(super) fn thinking(
-    conversation: &Conversation<'_>,
-    max_tokens: u64,
-    dropped: &mut Vec<String>,
-) -> Option<Thinking> {
+pub(super) fn thinking(conversation: &Conversation<'_>, max_tokens: u64, dropped: &mut Vec<Lost>) -> Option<Thinking> {
     let reasoning = conversation.reasoning?;
     let budget = match (reasoning.budget, reasoning.effort) {
         (Some(0), _) | (None, None | Some(Effort::None)) => return None,
@@ -31,12 +27,12 @@ pub(super) fn thinking(
     let budget_tokens = budget.max(LEAST_BUDGET);
     let is_forced = matches!(conversation.tool_choice, Some(ToolChoice::Required | ToolChoice::Named(_)));
     if budget_tokens >= max_tokens || (is_forced && !conversation.tools.is_empty()) || goes_on_without(conversation) {
-        dropped.push(reasoning.name.to_owned());
+        leave_out(dropped, Lost::Setting(reasoning.name));
         return None;
     }
     if reasoning.budget.is_some() && reasoning.effort.is_some() {
         // One of the two is all that can be said.
-        dropped.push(reasoning.name.to_owned());
+        leave_out(dropped, Lost::Effort);
     }
     Some(Thinking::Enabled { budget_tokens })
 }

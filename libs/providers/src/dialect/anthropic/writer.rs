@@ -78,6 +78,7 @@ enum Held {
     Text(String),
     Thought(String),
     Signature(String),
+    NextThought,
     Redacted(String),
     Call(Call),
 }
@@ -200,6 +201,7 @@ impl MessageWriter {
                 return;
             }
             (Held::Text(text) | Held::Thought(text) | Held::Signature(text) | Held::Redacted(text), _) => text.len(),
+            (Held::NextThought, _) => 0,
             (Held::Call(call), _) => call.id.len() + call.name.len() + call.signature.as_ref().map_or(0, String::len),
         };
         self.held_bytes += EACH + text;
@@ -212,6 +214,8 @@ impl MessageWriter {
             Held::Text(text) => self.text(&text, out),
             Held::Thought(text) => self.think(&text, out),
             Held::Signature(piece) => self.sign(&piece, out),
+            Held::NextThought if matches!(self.open, Some(Open::Thought { .. })) => self.close(out),
+            Held::NextThought => {}
             Held::Redacted(data) => self.redact(&data, out),
             Held::Call(call) => self.call(call, out),
         }
@@ -343,6 +347,7 @@ impl Writer for MessageWriter {
             Event::Reasoning(text) if self.is_waiting() => self.hold(Held::Thought(text.as_ref().to_owned())),
             Event::Reasoning(text) => self.think(text, out),
             Event::ReasoningSignature(piece) => self.take(Held::Signature(piece.as_ref().to_owned()), out),
+            Event::NextThought => self.take(Held::NextThought, out),
             Event::RedactedReasoning(data) => self.take(Held::Redacted(data.as_ref().to_owned()), out),
             Event::ToolCall { index, id, name, signature } => {
                 self.ending.calls = true;

@@ -8,7 +8,9 @@ use http::HeaderMap;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::dialect::golden::{asks, every_setting, inline, picture, raw, read_events, result, says, text, tool, used};
+use crate::dialect::golden::{
+    asks, every_setting, inline, picture, raw, read_events, result, says, text, tool, used, words,
+};
 use crate::dialect::openai::{Outgoing, OutputBound, RequestError};
 use crate::error::UpstreamError;
 use crate::hub::{
@@ -188,7 +190,7 @@ fn sends(conversation: &Conversation<'_>, outgoing: &Outgoing<'_>, golden: &str,
     let mut without = Vec::new();
     let sent = body(conversation, outgoing, &mut without).unwrap();
     assert_eq!(serde_json::from_slice::<Value>(&sent).unwrap(), serde_json::from_str::<Value>(golden).unwrap());
-    assert_eq!(without, dropped);
+    assert_eq!(words(&without), dropped);
     assert_eq!(sent, body(conversation, outgoing, &mut without).unwrap());
 }
 
@@ -352,7 +354,7 @@ fn an_answer_in_a_form_and_after_thought() {
     sends(&conversation, &outgoing("gemini-2.5-flash"), include_str!("golden/schema.request.json"), &[]);
     let mut dropped = Vec::new();
     body(&conversation, &outgoing("gemini-2.0-flash"), &mut dropped).unwrap();
-    assert_eq!(dropped, ["reasoning_effort"]);
+    assert_eq!(words(&dropped), ["reasoning_effort"]);
 }
 
 #[test]

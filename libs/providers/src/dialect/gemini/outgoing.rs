@@ -11,7 +11,7 @@ use super::thinking::{Thinking, insists_on_signatures, thinking};
 use super::{IMAGE_TYPES, is_file};
 use crate::dialect::openai::{Outgoing, RequestError};
 use crate::hub::{
-    Block, Conversation, Format, ImageSource, Role, SettingKind, Signer, Tool, ToolChoice, Turn, input_object,
+    Block, Conversation, Format, ImageSource, Lost, Role, SettingKind, Signer, Tool, ToolChoice, Turn, input_object,
     joined_text, leave_out,
 };
 use crate::images::ImageText;
@@ -171,7 +171,7 @@ impl GenerationConfig<'_> {
 pub(crate) fn body(
     conversation: &Conversation<'_>,
     outgoing: &Outgoing<'_>,
-    dropped: &mut Vec<String>,
+    dropped: &mut Vec<Lost>,
 ) -> Result<Vec<u8>, RequestError> {
     let tool_names = conversation.tool_names();
     let mut writing = Writing { conversation, outgoing, tool_names, schemas: Room::default(), dropped };
@@ -195,10 +195,10 @@ pub(crate) fn body(
         generation_config: writing.config(),
     };
     if conversation.parallel_tools == Some(false) && !conversation.tools.is_empty() {
-        writing.drop("parallel_tool_calls");
+        writing.drop(Lost::OneAtATime);
     }
     if conversation.user.is_some() {
-        writing.drop("user");
+        writing.drop(Lost::User);
     }
     serde_json::to_vec(&body).map_err(|error| RequestError::Malformed(error.to_string()))
 }
@@ -213,12 +213,12 @@ struct Writing<'a, 'b> {
     /// By the ids of their calls.
     tool_names: HashMap<&'a str, &'a str>,
     schemas: Room,
-    dropped: &'a mut Vec<String>,
+    dropped: &'a mut Vec<Lost>,
 }
 
 impl<'a> Writing<'a, '_> {
-    fn drop(&mut self, path: &str) {
-        leave_out(self.dropped, path);
+    fn drop(&mut self, lost: Lost) {
+        leave_out(self.dropped, lost);
     }
 
     fn turn(&mut self, turn: &'a Turn<'_>) -> Result<Vec<Part<'a>>, RequestError> {
@@ -253,11 +253,11 @@ impl<'a> Writing<'a, '_> {
                 if !text.is_empty() {
                     parts.push(Part { thought: true, ..Part::of(Data::Text(text)) });
                 }
-                signature = self.own(given.as_deref(), "reasoning.signature").or(signature);
+                signature = self.own(given.as_deref(), Lost::Signature).or(signature);
                 continue;
             }
             let own = match block {
-                Block::ToolCall { signature, .. } => self.own(signature.as_deref(), "extra_content"),
+                Block::ToolCall { signature, .. } => self.own(signature.as_deref(), Lost::CallSignature),
                 _ => None,
             };
             if let Some(data) = self.data(block)? {
@@ -272,10 +272,10 @@ impl<'a> Writing<'a, '_> {
     }
 
     /// A signature without its mark. Another provider's is left out.
-    fn own(&mut self, signature: Option<&'a str>, path: &str) -> Option<Cow<'a, str>> {
+    fn own(&mut self, signature: Option<&'a str>, lost: Lost) -> Option<Cow<'a, str>> {
         let own = Signer::Gemini.own(signature?);
         if own.is_none() {
-            self.drop(path);
+            self.drop(lost);
         }
         own.map(Cow::Borrowed)
     }
@@ -287,14 +287,14 @@ impl<'a> Writing<'a, '_> {
             _ => None,
         };
         if cache.is_some() {
-            self.drop("cache_control");
+            self.drop(Lost::CacheMark);
         }
         Ok(Some(match block {
             Block::Text { text, .. } if text.is_empty() => return Ok(None),
             Block::Text { text, .. } => Data::Text(text),
             Block::Image { source, detail, .. } => {
                 if detail.as_deref().is_some_and(|detail| detail != "auto") {
-                    self.drop("detail");
+                    self.drop(Lost::Detail);
                 }
                 self.image(source)?
             }
@@ -303,7 +303,7 @@ impl<'a> Writing<'a, '_> {
             }
             Block::Reasoning { .. } => return Ok(None),
             Block::RedactedReasoning { .. } => {
-                self.drop("reasoning");
+                self.drop(Lost::Redacted);
                 return Ok(None);
             }
             Block::ToolCall { id, name, arguments, .. } => {
@@ -332,10 +332,10 @@ impl<'a> Writing<'a, '_> {
     fn tools(&mut self) -> Vec<Tools<'a>> {
         let tools = &self.conversation.tools;
         if tools.iter().any(|tool| tool.strict == Some(true)) {
-            self.drop("strict");
+            self.drop(Lost::Strict);
         }
         if tools.iter().any(|tool| tool.cache.is_some()) {
-            self.drop("cache_control");
+            self.drop(Lost::CacheMark);
         }
         let declaration = |tool: &'a Tool<'_>| Declaration {
             name: &tool.name,
@@ -364,7 +364,7 @@ impl<'a> Writing<'a, '_> {
         let stops = conversation.stop.iter().map(AsRef::as_ref).filter(|stop| !stop.is_empty());
         config.stop_sequences = stops.take(MAX_STOPS).collect();
         if config.stop_sequences.len() < conversation.stop.len() {
-            self.drop("stop");
+            self.drop(Lost::Stop);
         }
         match &conversation.format {
             Some(Format::Json) => config.response_mime_type = Some("application/json"),
@@ -377,7 +377,7 @@ impl<'a> Writing<'a, '_> {
         if let Some(reasoning) = conversation.reasoning {
             config.thinking_config = thinking(reasoning, self.outgoing.model);
             if config.thinking_config.is_none() {
-                self.drop(reasoning.name);
+                self.drop(Lost::Setting(reasoning.name));
             }
         }
         config

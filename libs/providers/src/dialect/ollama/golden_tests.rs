@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::dialect::golden::{
-    asks, call, called, document, every_setting, inline, picture, raw, result, says, text, tool, used,
+    asks, call, called, document, every_setting, inline, picture, raw, result, says, text, tool, used, words,
 };
 use crate::dialect::openai::{Outgoing, OutputBound, RequestError};
 use crate::error::UpstreamError;
@@ -111,7 +111,7 @@ fn outgoing(model: &str) -> Outgoing<'_> {
 fn sent_as(conversation: &Conversation<'_>, outgoing: &Outgoing<'_>) -> (Value, Vec<String>) {
     let mut dropped = Vec::new();
     let body = body(conversation, outgoing, &mut dropped).unwrap();
-    (serde_json::from_slice(&body).unwrap(), dropped)
+    (serde_json::from_slice(&body).unwrap(), words(&dropped))
 }
 
 fn golden(text: &str) -> Value {

@@ -8,8 +8,8 @@ use serde_json::value::RawValue;
 use super::IMAGE_TYPES;
 use crate::dialect::openai::{Outgoing, RequestError};
 use crate::hub::{
-    Block, Conversation, Effort, Format, ImageSource, Reasoning, Role, SettingKind, ToolChoice, Turn, input_object,
-    joined_text, leave_out, text_of_document,
+    Block, Conversation, Effort, Format, ImageSource, Lost, Reasoning, Role, SettingKind, ToolChoice, Turn,
+    input_object, joined_text, leave_out, text_of_document,
 };
 use crate::images::ImageText;
 
@@ -120,7 +120,7 @@ impl Options<'_> {
 pub(crate) fn body(
     conversation: &Conversation<'_>,
     outgoing: &Outgoing<'_>,
-    dropped: &mut Vec<String>,
+    dropped: &mut Vec<Lost>,
 ) -> Result<Vec<u8>, RequestError> {
     let tool_names = conversation.tool_names();
     let mut writing = Writing { conversation, outgoing, tool_names, dropped };
@@ -149,7 +149,7 @@ pub(crate) fn body(
         options: options(conversation, outgoing),
     };
     if conversation.user.is_some() {
-        writing.drop("user");
+        writing.drop(Lost::User);
     }
     serde_json::to_vec(&body).map_err(|error| RequestError::Malformed(error.to_string()))
 }
@@ -163,12 +163,12 @@ struct Writing<'a, 'b> {
     outgoing: &'a Outgoing<'a>,
     /// By the ids of their calls.
     tool_names: HashMap<&'a str, &'a str>,
-    dropped: &'a mut Vec<String>,
+    dropped: &'a mut Vec<Lost>,
 }
 
 impl<'a> Writing<'a, '_> {
-    fn drop(&mut self, path: &str) {
-        leave_out(self.dropped, path);
+    fn drop(&mut self, lost: Lost) {
+        leave_out(self.dropped, lost);
     }
 
     /// Results first, each a message of its own. They hold text only; their images go with what the user says next.
@@ -179,10 +179,10 @@ impl<'a> Writing<'a, '_> {
             let name = name.as_deref().or_else(|| self.tool_names.get(call_id.as_ref()).copied());
             let name = name.ok_or_else(|| invalid("free of results of tools that were not called before"))?;
             if *is_error {
-                self.drop("is_error");
+                self.drop(Lost::Failure);
             }
             if cache.is_some() {
-                self.drop("cache_control");
+                self.drop(Lost::CacheMark);
             }
             moved.extend(content.iter().filter(|block| !matches!(block, Block::Text { .. })));
             let content = joined_text(content);
@@ -204,11 +204,11 @@ impl<'a> Writing<'a, '_> {
                 }
                 Block::Reasoning { text, signature } => {
                     if signature.is_some() {
-                        self.drop("reasoning.signature");
+                        self.drop(Lost::Signature);
                     }
                     thinking.push_str(text);
                 }
-                Block::RedactedReasoning { .. } => self.drop("reasoning"),
+                Block::RedactedReasoning { .. } => self.drop(Lost::Redacted),
                 block => said.push(block),
             }
         }
@@ -237,16 +237,16 @@ impl<'a> Writing<'a, '_> {
             match block {
                 Block::Text { text, cache } => {
                     if cache.is_some() {
-                        self.drop("cache_control");
+                        self.drop(Lost::CacheMark);
                     }
                     add(text, &mut message);
                 }
                 Block::Image { source, detail, cache } => {
                     if cache.is_some() {
-                        self.drop("cache_control");
+                        self.drop(Lost::CacheMark);
                     }
                     if detail.as_deref().is_some_and(|detail| detail != "auto") {
-                        self.drop("detail");
+                        self.drop(Lost::Detail);
                     }
                     message.images.push(self.image(source)?);
                 }
@@ -280,17 +280,17 @@ impl<'a> Writing<'a, '_> {
         match &conversation.tool_choice {
             // A model that does not know of tools calls none.
             Some(ToolChoice::None) => return Vec::new(),
-            Some(ToolChoice::Required | ToolChoice::Named(_)) => self.drop("tool_choice"),
+            Some(ToolChoice::Required | ToolChoice::Named(_)) => self.drop(Lost::ToolChoice),
             Some(ToolChoice::Auto) | None => {}
         }
         if conversation.parallel_tools == Some(false) {
-            self.drop("parallel_tool_calls");
+            self.drop(Lost::OneAtATime);
         }
         if conversation.tools.iter().any(|tool| tool.strict == Some(true)) {
-            self.drop("strict");
+            self.drop(Lost::Strict);
         }
         if conversation.tools.iter().any(|tool| tool.cache.is_some()) {
-            self.drop("cache_control");
+            self.drop(Lost::CacheMark);
         }
         let function = |tool: &'a crate::hub::Tool<'_>| Function {
             name: &tool.name,

@@ -97,6 +97,7 @@ impl ChatRequest<'_> {
         self.put_texts(outgoing, &mut splices);
         let mut dropped = self.dropped_by(quirks);
         self.remove_foreign(quirks, quirks.signer(outgoing.model), &mut splices, &mut dropped);
+        self.fit_call_ids(quirks.call_ids, &mut splices);
         if !added.is_empty() {
             // `messages` is always there, so a comma is always right.
             let mut text = added.join(",");

@@ -151,11 +151,19 @@ pub struct EmbeddingsCall {
     public_model: String,
     /// `None` for one that is not known here: then vectors stay as they come.
     encoding: Option<Encoding>,
+    /// What the prompt has by the caller's count.
+    counted: Option<u64>,
 }
 
 impl EmbeddingsCall {
     pub(super) fn new(parts: Vec<EmbeddingsPart>, public_model: &str, encoding: Option<Encoding>) -> Self {
-        Self { parts, public_model: public_model.to_owned(), encoding }
+        Self { parts, public_model: public_model.to_owned(), encoding, counted: None }
+    }
+
+    /// Has a client that expects usage told this many tokens by an API that tells none itself.
+    #[must_use]
+    pub fn counted(self, tokens: u64) -> Self {
+        Self { counted: Some(tokens), ..self }
     }
 
     pub(crate) fn parts(&self) -> &[EmbeddingsPart] {
@@ -168,6 +176,7 @@ impl EmbeddingsCall {
 pub(crate) struct Merge {
     public_model: String,
     encoding: Option<Encoding>,
+    counted: Option<u64>,
     /// How many vectors each part asks for.
     inputs: Vec<usize>,
     answers: Vec<Bytes>,
@@ -181,6 +190,7 @@ impl Merge {
         Self {
             public_model: call.public_model.clone(),
             encoding: call.encoding,
+            counted: call.counted,
             inputs: call.parts.iter().map(|part| part.inputs).collect(),
             answers: Vec::new(),
             items: Vec::new(),
@@ -265,16 +275,18 @@ impl Merge {
     }
 
     /// The whole answer: the provider's bytes with the model's name replaced and, of several, the first one's with all
-    /// vectors and the sum of what was used.
-    pub(crate) fn finish(&self) -> Result<Bytes, UpstreamError> {
+    /// vectors and the sum of what was used. One that was not written by a provider (`is_ours`) tells usage in any case:
+    /// client libraries read it unasked.
+    pub(crate) fn finish(&self, is_ours: bool) -> Result<Bytes, UpstreamError> {
         let first = self.answers.first().ok_or(UpstreamError::BadAnswer("there is none"))?;
         let (text, members) = object(first).map_err(|_| UpstreamError::BadAnswer("it is not a JSON object"))?;
         let mut splices = Splices::default();
         splice_model(&mut splices, text, &members, &self.public_model);
         let data = members.present("data").ok_or(UpstreamError::BadAnswer("it has no data"))?;
+        let mut tells_usage = members.present("usage").is_some();
         if self.answers.len() > 1 {
             splices.replace(span(text, data.get()), format!("[{}]", self.items.join(",")));
-            self.sum_usage(text, &members, &mut splices)?;
+            tells_usage = self.sum_usage(text, &members, &mut splices)?;
         } else {
             for item in elements(data.get()).unwrap_or_default() {
                 if let Ok(members) = Members::parse(item.get()) {
@@ -282,11 +294,15 @@ impl Merge {
                 }
             }
         }
+        if let Some((tokens, end)) = self.counted.zip(text.rfind('}')).filter(|_| is_ours && !tells_usage) {
+            // There are data, so a comma is right.
+            splices.insert(end, format!(",\"usage\":{{\"prompt_tokens\":{tokens},\"total_tokens\":{tokens}}}"));
+        }
         Ok(spliced(first, splices))
     }
 
-    /// Adds up every number of `usage`; where a part tells none, nobody knows the sum.
-    fn sum_usage(&self, text: &str, first: &Members<'_>, splices: &mut Splices) -> Result<(), UpstreamError> {
+    /// Adds up every number of `usage`; where a part tells none, nobody knows the sum. Whether it is known.
+    fn sum_usage(&self, text: &str, first: &Members<'_>, splices: &mut Splices) -> Result<bool, UpstreamError> {
         let mut all = Vec::with_capacity(self.answers.len());
         for answer in &self.answers {
             let (_, members) = object(answer).map_err(|_| UpstreamError::BadAnswer("it is not a JSON object"))?;
@@ -296,7 +312,7 @@ impl Merge {
             for range in first.ranges_without(text, "usage") {
                 splices.remove(range);
             }
-            return Ok(());
+            return Ok(false);
         }
         for (name, value) in all.first().iter().flat_map(|usage| usage.iter()) {
             let number = |value: &RawValue| value.get().parse::<u64>().ok();
@@ -306,7 +322,7 @@ impl Merge {
                 splices.replace(span(text, value.get()), sum.to_string());
             }
         }
-        Ok(())
+        Ok(true)
     }
 }
 

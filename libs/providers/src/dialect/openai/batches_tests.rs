@@ -18,7 +18,7 @@ fn merged(call: &EmbeddingsCall, answers: &[&str]) -> Result<Merged, UpstreamErr
     for (part, answer) in call.parts().iter().zip(answers) {
         usage = usage.plus(merge.take(part, Bytes::copy_from_slice(answer.as_bytes()), None)?.unwrap_or_default());
     }
-    Ok(Merged { body: merge.finish()?, usage })
+    Ok(Merged { body: merge.finish(false)?, usage })
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn an_answer_in_one_piece_is_passed_on_with_only_the_models_name_replaced() {
     let (call, same) = (call(&[1], None), Bytes::from(answer.replace("real", "asked")));
     let mut merge = Merge::new(&call);
     merge.take(&call.parts()[0], same.clone(), None).unwrap();
-    assert_eq!(merge.finish().unwrap().as_ptr(), same.as_ptr());
+    assert_eq!(merge.finish(false).unwrap().as_ptr(), same.as_ptr());
 }
 
 #[test]

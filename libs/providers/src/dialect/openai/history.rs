@@ -192,8 +192,8 @@ mod tests {
     const ANTHROPICS: &str =
         r#"{"type":"reasoning.text","text":"hm","signature":"ragmux-signed:anthropic:SIG","index":0}"#;
     const REDACTED: &str = r#"{"type":"reasoning.encrypted","data":"ragmux-redacted:anthropic:RED","index":1}"#;
-    const SIGNED_CALL: &str = r#"{"id":"c","type":"function","function":{"name":"f","arguments":"{}"},"extra_content":{"google":{"thought_signature":"ragmux-signed:gemini:G"}}}"#;
-    const CALL: &str = r#"{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}"#;
+    const SIGNED_CALL: &str = r#"{"id":"D681PevKs","type":"function","function":{"name":"f","arguments":"{}"},"extra_content":{"google":{"thought_signature":"ragmux-signed:gemini:G"}}}"#;
+    const CALL: &str = r#"{"id":"D681PevKs","type":"function","function":{"name":"f","arguments":"{}"}}"#;
     #[test]
     fn what_answers_have_beside_goes_to_no_provider_that_refuses_it() {
         let theirs = r#"{"role":"assistant","content":"a","refusal":null,"annotations":[],"audio":null,"function_call":null,"reasoning":"r"}"#;
@@ -207,6 +207,7 @@ mod tests {
         let all = r#","refusal":null,"annotations":[],"audio":null,"function_call":null"#;
         keeps(ProviderType::OpenAi, all, &["messages[].reasoning"]);
         keeps(ProviderType::OpenRouter, &format!(r#"{all},"reasoning":"r""#), &[]);
+        keeps(ProviderType::XAi, r#","refusal":null"#, &["messages[].reasoning"]);
         keeps(ProviderType::CustomOpenAi, &format!(r#"{all},"reasoning":"r""#), &[]);
     }
 

@@ -3,118 +3,21 @@
 use std::borrow::Cow;
 
 use domain::{OutputField, ProviderType};
-use serde::Serialize;
+use serde_json::json;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 
 use super::assemble::Outgoing;
+use super::form::{Body, Content, File, FormatOut, Function, ImageUrl, Message, Part, Schema, ToolOut};
 use super::quirks::{Quirks, Thinking, Thoughts, effort_of_budget, word};
 use super::request::RequestError;
 use crate::hub::{
-    Block, Conversation, Effort, Format, ImageSource, Reasoning, Role, Setting, SettingKind, Signer, Tool, ToolChoice,
-    leave_out, text_of_document,
+    Block, Conversation, Effort, FittedIds, Format, ImageSource, Lost, Reasoning, Role, Setting, SettingKind, Signer,
+    Tool, ToolChoice, leave_out, text_of_document,
 };
 
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Content<'a> {
-    Text(String),
-    Parts(Vec<Part<'a>>),
-}
-
-#[derive(Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-enum Part<'a> {
-    Text {
-        text: Cow<'a, str>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        cache_control: Option<&'a RawValue>,
-    },
-    ImageUrl {
-        image_url: ImageUrl<'a>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        cache_control: Option<&'a RawValue>,
-    },
-    File {
-        file: File<'a>,
-    },
-}
-
-#[derive(Serialize)]
-struct ImageUrl<'a> {
-    url: Cow<'a, str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    detail: Option<&'a str>,
-}
-
-#[derive(Serialize)]
-struct File<'a> {
-    filename: &'a str,
-    file_data: String,
-}
-
-#[derive(Default, Serialize)]
-struct Message<'a> {
-    role: &'static str,
-    content: Option<Content<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tool_call_id: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reasoning_content: Option<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    reasoning_details: Vec<Value>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    tool_calls: Vec<Value>,
-}
-
-#[derive(Serialize)]
-struct Function<'a> {
-    name: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    description: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    parameters: Option<&'a RawValue>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    strict: Option<bool>,
-}
-
-#[derive(Serialize)]
-struct ToolOut<'a> {
-    r#type: &'static str,
-    function: Function<'a>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cache_control: Option<&'a RawValue>,
-}
-
-#[derive(Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-enum FormatOut<'a> {
-    JsonObject,
-    JsonSchema { json_schema: Schema<'a> },
-}
-
-#[derive(Serialize)]
-struct Schema<'a> {
-    name: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    description: Option<&'a str>,
-    schema: &'a RawValue,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    strict: Option<bool>,
-}
-
-/// The members of a body in their order.
-struct Body(String);
-
-impl Body {
-    fn put(&mut self, name: &str, value: &(impl Serialize + ?Sized)) -> Result<(), RequestError> {
-        let value = serde_json::to_string(value).map_err(|error| RequestError::Malformed(error.to_string()))?;
-        let comma = if self.0.is_empty() { '{' } else { ',' };
-        self.0.push(comma);
-        self.0.push_str(&format!("\"{name}\":{value}"));
-        Ok(())
-    }
-}
+/// The form of what Anthropic's models sign, the only signatures that are known here (OpenRouter, Reasoning tokens, Reasoning
+/// details API shape, `format`).
+const SIGNED_FORMAT: &str = "anthropic-claude-v1";
 
 /// Writes a request, and adds to `dropped` what the API has no place for.
 ///
@@ -124,10 +27,11 @@ pub(crate) fn body(
     conversation: &Conversation<'_>,
     provider: ProviderType,
     outgoing: &Outgoing<'_>,
-    dropped: &mut Vec<String>,
+    dropped: &mut Vec<Lost>,
 ) -> Result<Vec<u8>, RequestError> {
     let quirks = Quirks::of(provider);
-    let mut writing = Writing { quirks, signer: quirks.signer(outgoing.model), dropped };
+    let ids = conversation.fitted_ids(quirks.call_ids);
+    let mut writing = Writing { quirks, signer: quirks.signer(outgoing.model), ids, dropped };
     let mut body = Body(String::new());
     body.put("model", outgoing.model)?;
     body.put("messages", &writing.messages(conversation)?)?;
@@ -153,19 +57,19 @@ pub(crate) fn body(
         body.put("stop", kept)?;
     }
     if kept.len() < conversation.stop.len() {
-        writing.drop("stop");
+        writing.drop(Lost::Stop);
     }
     for setting in &conversation.settings {
         match writing.setting(setting) {
             Some(name) => body.put(name, setting.value)?,
-            None => writing.drop(setting.name),
+            None => writing.drop(Lost::Setting(setting.name)),
         }
     }
     if let Some(user) = conversation.user.as_deref() {
         if writing.quirks.user {
             body.put("user", user)?;
         } else {
-            writing.drop("user");
+            writing.drop(Lost::User);
         }
     }
     body.0.push('}');
@@ -173,22 +77,24 @@ pub(crate) fn body(
 }
 
 struct Writing<'d> {
+    /// What stands for ids of calls that the provider does not take.
+    ids: FittedIds<'d>,
     quirks: Quirks,
     /// Whose signatures the model takes.
     signer: Option<Signer>,
-    dropped: &'d mut Vec<String>,
+    dropped: &'d mut Vec<Lost>,
 }
 
 impl Writing<'_> {
-    fn drop(&mut self, path: &str) {
-        leave_out(self.dropped, path);
+    fn drop(&mut self, lost: Lost) {
+        leave_out(self.dropped, lost);
     }
 
     /// A signature without its mark, where it is of use to the model.
     fn signature<'a>(&mut self, signature: Option<&'a str>) -> Option<&'a str> {
         let own = self.signer.and_then(|signer| signer.own(signature?));
         if own.is_none() && signature.is_some() {
-            self.drop("reasoning.signature");
+            self.drop(Lost::Signature);
         }
         own
     }
@@ -202,8 +108,12 @@ impl Writing<'_> {
         let mut turns: Vec<(Role, Vec<&'a Block<'b>>)> = Vec::with_capacity(conversation.turns.len());
         for turn in &conversation.turns {
             if !turn.blocks.iter().any(says_something) {
-                if turn.blocks.iter().any(|block| !matches!(block, Block::Text { .. })) {
-                    self.drop("reasoning");
+                for block in &turn.blocks {
+                    match block {
+                        Block::Reasoning { .. } => self.drop(Lost::Thought),
+                        Block::RedactedReasoning { .. } => self.drop(Lost::Redacted),
+                        _ => {}
+                    }
                 }
                 continue;
             }
@@ -238,10 +148,10 @@ impl Writing<'_> {
         for block in blocks.iter().copied() {
             let Block::ToolResult { call_id, content, is_error, cache, .. } = block else { continue };
             if *is_error {
-                self.drop("is_error");
+                self.drop(Lost::Failure);
             }
             if cache.is_some() {
-                self.drop("cache_control");
+                self.drop(Lost::CacheMark);
             }
             let (texts, others): (Vec<_>, Vec<_>) =
                 content.iter().partition(|block| matches!(block, Block::Text { .. }));
@@ -254,7 +164,7 @@ impl Writing<'_> {
             messages.push(Message {
                 role: "tool",
                 content: Some(Content::Text(text)),
-                tool_call_id: Some(call_id),
+                tool_call_id: Some(self.ids.fit(call_id)),
                 ..Message::default()
             });
         }
@@ -278,7 +188,7 @@ impl Writing<'_> {
                 Block::ToolCall { id, name, arguments, .. } => {
                     let arguments = if arguments.is_empty() { "{}" } else { arguments };
                     message.tool_calls.push(json!({
-                        "id": id, "type": "function", "function": { "name": name, "arguments": arguments }
+                        "id": self.ids.fit(id), "type": "function", "function": { "name": name, "arguments": arguments }
                     }));
                 }
                 Block::Reasoning { text, signature } => match self.quirks.thoughts {
@@ -292,20 +202,22 @@ impl Writing<'_> {
                         let mut detail = json!({ "type": "reasoning.text", "text": text, "index": index });
                         if let (Some(signature), Some(members)) = (signature, detail.as_object_mut()) {
                             members.insert("signature".to_owned(), signature.into());
+                            members.insert("format".to_owned(), SIGNED_FORMAT.into());
                         }
                         if !text.is_empty() || signature.is_some() {
                             message.reasoning_details.push(detail);
                         }
                     }
-                    Thoughts::None => self.drop("reasoning"),
+                    Thoughts::None => self.drop(Lost::Thought),
                 },
                 Block::RedactedReasoning { data } => match self.signer.and_then(|signer| signer.own(data)) {
                     Some(data) => {
                         let index = message.reasoning_details.len();
-                        let detail = json!({ "type": "reasoning.encrypted", "data": data, "index": index });
-                        message.reasoning_details.push(detail);
+                        message.reasoning_details.push(json!({
+                            "type": "reasoning.encrypted", "data": data, "format": SIGNED_FORMAT, "index": index
+                        }));
                     }
-                    None => self.drop("reasoning"),
+                    None => self.drop(Lost::Redacted),
                 },
                 Block::Text { .. } | Block::Image { .. } | Block::Document { .. } | Block::ToolResult { .. } => {
                     said.push(block);
@@ -333,7 +245,7 @@ impl Writing<'_> {
         };
         if blocks.clone().all(is_text) {
             if blocks.clone().any(|block| matches!(block, Block::Text { cache: Some(_), .. })) {
-                self.drop("cache_control");
+                self.drop(Lost::CacheMark);
             }
             let text = joined(blocks);
             return Ok((!text.is_empty()).then_some(Content::Text(text)));
@@ -373,7 +285,7 @@ impl Writing<'_> {
                     });
                 }
                 if cache_control.is_some() {
-                    self.drop("cache_control");
+                    self.drop(Lost::CacheMark);
                 }
                 let filename = name.as_deref().unwrap_or("document.pdf");
                 Some(Part::File { file: File { filename, file_data: format!("data:{media_type};base64,{data}") } })
@@ -388,7 +300,7 @@ impl Writing<'_> {
 
     fn mark<'a>(&mut self, cache: Option<&'a RawValue>) -> Option<&'a RawValue> {
         if cache.is_some() && !self.quirks.cache_marks {
-            self.drop("cache_control");
+            self.drop(Lost::CacheMark);
             return None;
         }
         cache
@@ -425,7 +337,7 @@ impl Writing<'_> {
             None => return Ok(()),
             Some(Format::Json) => FormatOut::JsonObject,
             Some(Format::Schema { .. }) if !self.quirks.schema => {
-                self.drop("response_format.json_schema");
+                self.drop(Lost::Schema);
                 FormatOut::JsonObject
             }
             Some(Format::Schema { name, description, schema, strict }) => FormatOut::JsonSchema {
@@ -439,7 +351,7 @@ impl Writing<'_> {
         let effort = reasoning.effort.or_else(|| reasoning.budget.map(effort_of_budget));
         let Some(effort) = effort else { return Ok(()) };
         if reasoning.effort.is_some() && reasoning.budget.is_some() {
-            self.drop(&format!("{}.budget_tokens", reasoning.name));
+            self.drop(Lost::Budget);
         }
         match self.quirks.thinking {
             Thinking::Effort => body.put("reasoning_effort", word(effort)),
@@ -456,7 +368,7 @@ impl Writing<'_> {
                 body.put("reasoning_effort", if effort == Effort::Highest { "max" } else { word(effort) })
             }
             Thinking::EffortOf(_) | Thinking::None => {
-                self.drop(reasoning.name);
+                self.drop(Lost::Setting(reasoning.name));
                 Ok(())
             }
         }

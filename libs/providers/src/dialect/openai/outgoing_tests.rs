@@ -1,8 +1,9 @@
 use domain::ProviderType::{AzureOpenAi, CustomOpenAi, DeepSeek, Groq, Mistral, OpenAi, OpenRouter, XAi};
+use serde_json::Value;
 use tokens::Family;
 
 use super::*;
-use crate::dialect::golden::PLAIN;
+use crate::dialect::golden::{PLAIN, words};
 use crate::dialect::openai::{ChatRequest, OutputBound};
 
 /// The body for a Chat request read into the common form, and what was dropped on the way out.
@@ -16,7 +17,7 @@ fn sent(
     let conversation = request.conversation().unwrap();
     let mut dropped = Vec::new();
     let body = body(&conversation, provider, outgoing, &mut dropped)?;
-    Ok((serde_json::from_slice(&body).unwrap(), dropped))
+    Ok((serde_json::from_slice(&body).unwrap(), words(&dropped)))
 }
 
 fn with(members: Value) -> Value {
@@ -61,7 +62,7 @@ fn a_turn_of_which_nothing_is_left_joins_its_neighbours() {
     let sent = body(&conversation, OpenAi, &PLAIN, &mut dropped).unwrap();
     let sent: Value = serde_json::from_slice(&sent).unwrap();
     assert_eq!(sent["messages"], json!([{ "role": "user", "content": "a\n\nb" }]));
-    assert_eq!(dropped, ["reasoning"]);
+    assert_eq!(words(&dropped), ["reasoning"]);
     let mut nothing = Conversation::default();
     nothing.say(Role::User, [thought()]);
     assert_eq!(body(&nothing, OpenAi, &PLAIN, &mut dropped).unwrap_err().param(), Some("messages"));
@@ -95,7 +96,7 @@ fn images_and_files_of_results_are_said_by_the_user() {
             { "role": "user", "content": [url, url, { "type": "text", "text": "and?" }] },
         ])
     );
-    assert_eq!(dropped, ["is_error"]);
+    assert_eq!(words(&dropped), ["is_error"]);
 }
 
 #[test]
@@ -138,6 +139,7 @@ fn how_much_to_think_is_said_as_each_provider_has_it() {
         (OpenAi, "gpt-5-mini", json!({ "reasoning_effort": "minimal" }), "reasoning_effort", json!("minimal")),
         (OpenAi, "o3", json!({ "reasoning": { "max_tokens": 30000 } }), "reasoning_effort", json!("high")),
         (Groq, "openai/gpt-oss-20b", json!({ "reasoning_effort": "low" }), "reasoning_effort", json!("low")),
+        (XAi, "grok-4.3", json!({ "reasoning_effort": "none" }), "reasoning_effort", json!("none")),
         (DeepSeek, "m", json!({ "reasoning_effort": "none" }), "thinking", json!({ "type": "disabled" })),
         (DeepSeek, "m", json!({ "reasoning_effort": "xhigh" }), "reasoning_effort", json!("max")),
         (OpenRouter, "m", json!({ "reasoning": { "max_tokens": 7 } }), "reasoning", json!({ "max_tokens": 7 })),

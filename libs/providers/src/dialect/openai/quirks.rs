@@ -2,7 +2,7 @@
 
 use domain::ProviderType;
 
-use crate::hub::{Effort, Signer};
+use crate::hub::{Effort, IdRule, Signer};
 
 /// How a provider takes what it is asked for how much the model is to think.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,10 +53,17 @@ pub(super) struct Quirks {
     pub(super) user: bool,
     /// The most stop sequences; of providers whose reference names no number, as many as there are.
     pub(super) stops: usize,
+    /// What it takes for the id of a call.
+    pub(super) call_ids: IdRule,
     pub(super) thinking: Thinking,
     pub(super) thoughts: Thoughts,
     /// Of the members that answers have beside what is said, those that the provider takes back in the conversation; `None`
-    /// where that is not known.
+    /// where a server is not known.
+    ///
+    /// No reference has a list. DeepSeek, Mistral, Groq and OpenRouter say which they want or refuse (see below). Of OpenAI
+    /// and xAI it is known by their guides to function calling alone, which put the message of an answer back as it came: so
+    /// they take the members that their own answers have. Whether they refuse others is not published, and other
+    /// providers' are left out for them.
     pub(super) takes_back: Option<&'static [&'static str]>,
 }
 
@@ -73,6 +80,8 @@ const OPENAI: Quirks = Quirks {
     seed: Some("seed"),
     user: true,
     stops: 4,
+    // Not in its reference; its refusal of a longer one names the number ("maximum length 40").
+    call_ids: IdRule::AtMost(40),
     thinking: Thinking::EffortOf(&["o1", "o3", "o4", "gpt-5", "gpt-6"]),
     thoughts: Thoughts::None,
     takes_back: Some(&["refusal", "annotations", "audio", "function_call"]),
@@ -100,6 +109,7 @@ impl Quirks {
                 seed: None,
                 user: false,
                 stops: 16,
+                call_ids: IdRule::Any,
                 thinking: Thinking::Switch,
                 thoughts: Thoughts::OfCalls,
                 takes_back: Some(&["reasoning_content"]),
@@ -107,7 +117,8 @@ impl Quirks {
             },
             // Mistral API reference, Chat completion: a field the reference does not have is refused with 422, and
             // `stream_options`, `max_completion_tokens`, `seed` and `user` are such; usage comes with the last chunk of
-            // every stream.
+            // every stream. What an id must be is said where another is refused ("must be a-z, A-Z, 0-9, with a length of
+            // 9", code 3280).
             ProviderType::Mistral => Self {
                 stream_options: false,
                 max_completion_tokens: false,
@@ -116,6 +127,7 @@ impl Quirks {
                 seed: Some("random_seed"),
                 user: false,
                 stops: usize::MAX,
+                call_ids: IdRule::Alphanumeric(9),
                 thinking: Thinking::None,
                 takes_back: Some(&[]),
                 ..OPENAI
@@ -124,16 +136,18 @@ impl Quirks {
             // thoughts by the name of `reasoning` alone, and any other member of a message is refused.
             ProviderType::Groq => Self {
                 files: false,
+                call_ids: IdRule::Any,
                 thinking: Thinking::EffortOf(&["openai/gpt-oss"]),
                 takes_back: Some(&["reasoning", "function_call"]),
                 ..OPENAI
             },
-            // xAI API reference, Chat completions, and its guide, Reasoning: the other models think as they will and
-            // refuse to be told.
+            // xAI API reference, Chat completions, and its guide, Reasoning, now and when it had the older model: the other
+            // models think as they will and refuse to be told.
             ProviderType::XAi => Self {
                 files: false,
-                thinking: Thinking::EffortOf(&["grok-3-mini"]),
-                takes_back: Some(&["reasoning_content", "refusal", "annotations", "audio", "function_call"]),
+                call_ids: IdRule::Any,
+                thinking: Thinking::EffortOf(&["grok-3-mini", "grok-4.3"]),
+                takes_back: Some(&["reasoning_content", "refusal"]),
                 ..OPENAI
             },
             // OpenRouter API reference, Parameters (`top_k`, `stop` of any number) and Prompt caching
@@ -142,6 +156,7 @@ impl Quirks {
                 cache_marks: true,
                 top_k: true,
                 stops: usize::MAX,
+                call_ids: IdRule::Any,
                 thinking: Thinking::Object,
                 thoughts: Thoughts::Details,
                 takes_back: Some(&[
@@ -156,9 +171,14 @@ impl Quirks {
                 ..OPENAI
             },
             // Whatever it is, it may know more than OpenAI does.
-            ProviderType::CustomOpenAi => {
-                Self { top_k: true, stops: usize::MAX, thinking: Thinking::Effort, takes_back: None, ..OPENAI }
-            }
+            ProviderType::CustomOpenAi => Self {
+                top_k: true,
+                stops: usize::MAX,
+                call_ids: IdRule::Any,
+                thinking: Thinking::Effort,
+                takes_back: None,
+                ..OPENAI
+            },
             ProviderType::OpenAi
             | ProviderType::Anthropic
             | ProviderType::Gemini

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use domain::Secret;
+use serde_json::value::RawValue;
 
 use super::answer::success;
 use super::bound::index_of;
@@ -33,8 +34,12 @@ struct Call {
 pub(crate) struct ChatReader {
     credential: Option<Secret>,
     started: bool,
-    /// Whether thoughts have come as bare text, which is the same as that of `reasoning_details`.
+    /// Whether thoughts have come as bare text alone, which is the same as that of `reasoning_details` that come later.
     thinks_aloud: bool,
+    /// Whether some of it belongs to the detail that comes next.
+    said_aloud: bool,
+    /// The `index` of the last of `reasoning_details`.
+    detail: Option<u64>,
     /// Whether a piece of the last thought's signature has come.
     signing: bool,
     calls: Vec<Call>,
@@ -50,6 +55,8 @@ impl ChatReader {
             credential,
             started: false,
             thinks_aloud: false,
+            said_aloud: false,
+            detail: None,
             signing: false,
             calls: Vec::new(),
             content: Pieces::default(),
@@ -87,25 +94,36 @@ impl ChatReader {
         }
     }
 
-    /// What the model thought. Details alone have signatures.
+    /// What the model thought. Details alone have signatures, each its own, and tell where a thought ends.
     fn reasoning<'a>(&mut self, message: &Members<'a>, events: &mut Vec<Event<'a>>) {
         let bare = ["reasoning_content", "reasoning"].iter().find_map(|name| message.present(name).and_then(said_in));
-        let bare = some_text(bare);
-        self.thinks_aloud |= bare.is_some();
-        self.signing &= bare.is_none();
-        events.extend(bare.map(Event::Reasoning));
         let details = message.present("reasoning_details").and_then(|value| elements(value.get()).ok());
-        for detail in details.unwrap_or_default() {
-            match reasoning_detail(detail) {
-                Some(Block::Reasoning { text, signature }) => {
+        // Who numbers none of them tells them apart by their places in the list.
+        let numbered = |(place, detail)| Some((detail_index(detail).unwrap_or(place), reasoning_detail(detail)?));
+        let details: Vec<_> = (0..).zip(details.unwrap_or_default()).filter_map(numbered).collect();
+        let says = |block: &Block<'_>| matches!(block, Block::Reasoning { text, .. } if !text.is_empty());
+        let is_told = details.iter().any(|(_, detail)| says(detail));
+        if let Some(bare) = some_text(bare).filter(|_| self.thinks_aloud || !is_told) {
+            (self.thinks_aloud, self.said_aloud, self.signing) = (true, true, false);
+            events.push(Event::Reasoning(bare));
+        }
+        for (index, detail) in details {
+            let goes_on = std::mem::take(&mut self.said_aloud) || self.detail.is_none_or(|last| last == index);
+            self.detail = Some(index);
+            match detail {
+                Block::Reasoning { text, signature } => {
+                    if !goes_on {
+                        self.signing = false;
+                        events.push(Event::NextThought);
+                    }
                     if !text.is_empty() {
                         self.signing = false;
                         events.extend(Some(text).filter(|_| !self.thinks_aloud).map(Event::Reasoning));
                     }
                     events.extend(signature.map(|signature| self.signature(signature)));
                 }
-                Some(Block::RedactedReasoning { data }) => events.push(Event::RedactedReasoning(data)),
-                Some(_) | None => {}
+                Block::RedactedReasoning { data } => events.push(Event::RedactedReasoning(data)),
+                _ => {}
             }
         }
     }
@@ -272,6 +290,11 @@ pub(super) fn usage(chunk: &Members<'_>) -> Option<Usage> {
 
 fn some_text(text: Option<Cow<'_, str>>) -> Option<Cow<'_, str>> {
     text.filter(|text| !text.is_empty())
+}
+
+/// The number by which the pieces of one of `reasoning_details` are known.
+fn detail_index(detail: &RawValue) -> Option<u64> {
+    Members::parse(detail.get()).ok()?.present("index")?.get().parse().ok()
 }
 
 /// A part of a content that is an array, as Mistral's models that think give it.

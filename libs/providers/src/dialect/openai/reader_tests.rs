@@ -272,3 +272,53 @@ fn text_with_half_a_surrogate_pair_is_not_lost() {
     let body = Bytes::from_static(br#"{"choices":[{"message":{"content":"lone \ud83d"}}]}"#);
     assert_eq!(read_whole(&body, None).unwrap().parts, text("lone \u{fffd}"));
 }
+
+#[test]
+fn thoughts_that_are_signed_one_by_one_stay_apart() {
+    let thought = |text: &str, signature: &str| Part::Reasoning {
+        text: text.to_owned(),
+        signature: Some(format!("ragmux-signed:anthropic:{signature}")),
+    };
+    let dark = Part::RedactedReasoning("ragmux-redacted:anthropic:R".to_owned());
+    let expected = [thought("first", "S1"), dark, thought("second", "S2"), thought("", "S3")];
+    let detail = |members: &str| format!(r#"{{"type":"reasoning.text","format":"anthropic-claude-v1",{members}}}"#);
+    let dark = r#"{"type":"reasoning.encrypted","data":"R","index":1}"#;
+    // In pieces, with the same text aloud beside it, as OpenRouter has it.
+    let pieces = [
+        format!(r#"{{"reasoning":"fir","reasoning_details":[{}]}}"#, detail(r#""text":"fir","index":0"#)),
+        format!(r#"{{"reasoning":"st","reasoning_details":[{}]}}"#, detail(r#""text":"st","index":0"#)),
+        format!(r#"{{"reasoning_details":[{}]}}"#, detail(r#""signature":"S","index":0"#)),
+        format!(r#"{{"reasoning_details":[{},{dark}]}}"#, detail(r#""signature":"1","index":0"#)),
+        format!(r#"{{"reasoning":"second","reasoning_details":[{}]}}"#, detail(r#""text":"second","index":2"#)),
+        format!(r#"{{"reasoning_details":[{}]}}"#, detail(r#""signature":"S2","index":2"#)),
+        format!(r#"{{"reasoning_details":[{}]}}"#, detail(r#""text":"","signature":"S3","index":3"#)),
+    ];
+    let pieces: Vec<&str> = pieces.iter().map(String::as_str).collect();
+    assert_eq!(stream(&chunks(&pieces, "stop")).1.parts, expected);
+    // Aloud first and signed after, as this gateway tells it.
+    let aloud = [
+        r#"{"reasoning_content":"first"}"#.to_owned(),
+        format!(r#"{{"reasoning_details":[{}]}}"#, detail(r#""text":"first","signature":"S1","index":0"#)),
+        format!(r#"{{"reasoning_details":[{dark}]}}"#),
+        r#"{"reasoning_content":"second"}"#.to_owned(),
+        format!(r#"{{"reasoning_details":[{}]}}"#, detail(r#""text":"second","signature":"S2","index":2"#)),
+        format!(r#"{{"reasoning_details":[{}]}}"#, detail(r#""text":"","signature":"S3","index":3"#)),
+    ];
+    let aloud: Vec<&str> = aloud.iter().map(String::as_str).collect();
+    assert_eq!(stream(&chunks(&aloud, "stop")).1.parts, expected);
+    // In one piece, numbered or not.
+    for numbered in [true, false] {
+        let at = |place: u8| if numbered { format!(r#","index":{place}"#) } else { String::new() };
+        let details = [
+            detail(&format!(r#""text":"first","signature":"S1"{}"#, at(0))),
+            dark.to_owned(),
+            detail(&format!(r#""text":"second","signature":"S2"{}"#, at(2))),
+            detail(&format!(r#""text":"","signature":"S3"{}"#, at(3))),
+        ];
+        let body = format!(
+            r#"{{"choices":[{{"message":{{"reasoning":"firstsecond","reasoning_details":[{}]}}}}]}}"#,
+            details.join(",")
+        );
+        assert_eq!(read_whole(&Bytes::from(body), None).unwrap().parts, expected);
+    }
+}

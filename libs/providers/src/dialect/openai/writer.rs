@@ -228,7 +228,11 @@ impl ChatWriter {
             Event::ToolCall { index, id, name, signature } => self.call(*index, id, name, signature.as_deref(), out),
             Event::Arguments { index, json } => self.arguments(*index, json, out),
             Event::Finish(finish) => self.finish(finish, out),
-            Event::Start { .. } | Event::Usage(_) | Event::Reasoning(_) | Event::ReasoningSignature(_) => {}
+            Event::Start { .. }
+            | Event::Usage(_)
+            | Event::Reasoning(_)
+            | Event::ReasoningSignature(_)
+            | Event::NextThought => {}
         }
     }
 }

@@ -46,6 +46,7 @@ impl ResponsesRequest<'_> {
         }
         self.put_texts(outgoing, &mut splices);
         self.forget(&mut splices, &mut dropped);
+        self.fit_call_ids(&mut splices);
         ChatCall {
             body: Bytes::from(splices.apply(self.text.as_bytes())),
             stream: self.stream,

@@ -3,6 +3,7 @@
 mod answer;
 mod assemble;
 mod bound;
+mod calls;
 mod conversation;
 mod countable;
 mod echo;
@@ -13,6 +14,7 @@ mod features;
 mod golden_tests;
 mod items;
 mod kept;
+mod lost;
 mod reader;
 mod request;
 mod stream;

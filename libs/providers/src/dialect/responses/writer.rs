@@ -321,6 +321,11 @@ impl Writer for ResponseWriter {
             Event::Refusal(text) => self.say(true, text, out),
             Event::Reasoning(text) => self.think(text, out),
             Event::ReasoningSignature(piece) => self.sign(piece, out),
+            Event::NextThought => {
+                if let Some(Open { item: Item::Thought { .. }, .. }) = self.open.last() {
+                    self.close(self.open.len().saturating_sub(1), Status::Completed, out);
+                }
+            }
             Event::RedactedReasoning(data) => self.redact(data, out),
             Event::ToolCall { index, id, name, signature } => self.call(*index, id, name, signature.as_deref(), out),
             Event::Arguments { index, json } => self.arguments(*index, json, out),

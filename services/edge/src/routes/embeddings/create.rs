@@ -8,7 +8,7 @@ use rand::rng;
 use crate::catalog::{PublicRoute, Target, distinct_providers};
 use crate::completion::Asked;
 use crate::error::{EdgeError, Failure};
-use crate::single::{Course, Sending, Single, Tariff, answer};
+use crate::single::{Course, Sending, Single, Tariff, answer, total};
 use crate::state::Shared;
 
 /// Passes an embeddings call through, metered.
@@ -27,15 +27,18 @@ pub(crate) async fn create(
     }
     // All targets have the same model.
     let family = course.first()?.measure.family;
+    let tokens = edge.counter.embeddings(family, &received, &request).await?;
+    let counted = total(&tokens).unsigned_abs();
     let single = Single {
         operation: "embeddings",
         course: &course,
         tags: std::mem::take(&mut asked.tags).and(request.metadata, request.user.as_deref()),
-        tokens: edge.counter.embeddings(family, &received, &request).await?,
+        tokens,
         tariff: Tariff::Tokens,
     };
     let mut make = |target: &Target| {
-        request.call(target.provider, &target.model, course.public_model()).map_err(UpstreamError::Unfit)
+        let call = request.call(target.provider, &target.model, course.public_model());
+        call.map(|call| call.counted(counted)).map_err(UpstreamError::Unfit)
     };
     answer(&edge, asked, single, Sending::Embeddings(&mut make)).await
 }
