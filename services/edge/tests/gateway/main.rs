@@ -24,6 +24,7 @@ mod hold;
 mod lifecycle;
 mod limits;
 mod messages;
+mod mistakes;
 mod mixed;
 mod models;
 mod moderations;

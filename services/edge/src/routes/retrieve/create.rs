@@ -21,6 +21,7 @@ use crate::state::Shared;
 
 /// The most passages that can be asked for.
 const MOST: usize = 50;
+const TOP_K: &str = "a whole number from 1 to 50";
 
 /// A question to the project's store.
 #[derive(Debug)]
@@ -35,8 +36,8 @@ struct Question<'a> {
 #[derive(Debug, Deserialize)]
 struct Sent<'a> {
     #[serde(borrow)]
-    query: &'a RawValue,
-    top_k: Option<usize>,
+    query: Option<&'a RawValue>,
+    top_k: Option<&'a RawValue>,
     metadata: Option<&'a RawValue>,
     user: Option<&'a RawValue>,
 }
@@ -146,17 +147,19 @@ fn passage(hit: &Hit) -> Passage<'_> {
 fn read(body: &[u8]) -> Result<Question<'_>, EdgeError> {
     check_body(body)?;
     let sent: Sent<'_> = serde_json::from_slice(body).map_err(|error| RequestError::Malformed(error.to_string()))?;
+    let query = sent.query.ok_or(RequestError::Missing("query"))?;
+    let top_k = sent.top_k.map(|number| number.get().parse().ok().filter(|number| (1..=MOST).contains(number)));
     let question = Question {
-        query: text_at(sent.query, || "query".to_owned(), "a string")?,
-        top_k: sent.top_k,
+        query: text_at(query, || "query".to_owned(), "a string")?,
+        top_k: match top_k {
+            Some(None) => return Err(RequestError::Invalid { field: "top_k".to_owned(), must: TOP_K }.into()),
+            given => given.flatten(),
+        },
         metadata: sent.metadata,
         user: sent.user.map(|user| text_at(user, || "user".to_owned(), "a string")).transpose()?,
     };
     if question.query.trim().is_empty() {
         return Err(RequestError::Missing("query").into());
-    }
-    if question.top_k.is_some_and(|top_k| !(1..=MOST).contains(&top_k)) {
-        return Err(RequestError::Invalid { field: "top_k".to_owned(), must: "a whole number from 1 to 50" }.into());
     }
     Ok(question)
 }
@@ -169,7 +172,7 @@ mod tests {
     fn a_bad_question_is_told_what_is_wrong_with_it() {
         let refused = |body: &str| read(body.as_bytes()).unwrap_err().to_string();
         assert!(refused("{").starts_with("malformed JSON body: EOF"), "{}", refused("{"));
-        assert!(refused("{}").contains("missing field `query`"), "{}", refused("{}"));
+        assert_eq!(refused("{}"), "query is required");
         assert_eq!(refused(r#"{"query":"a","query":"b"}"#), "query occurs more than once");
         assert_eq!(
             refused(r#"{"query":"a","metadata":{"team":"a","team":"b"}}"#),
@@ -181,7 +184,10 @@ mod tests {
         }
         assert_eq!(refused(r#"{"query":7}"#), "query must be a string");
         assert_eq!(refused(r#"{"query":" "}"#), "query is required");
-        assert_eq!(refused(r#"{"query":"a","top_k":0}"#), "top_k must be a whole number from 1 to 50");
+        for top_k in ["0", "51", "\"3\"", "1.5", "[]"] {
+            let body = format!(r#"{{"query":"a","top_k":{top_k}}}"#);
+            assert_eq!(refused(&body), "top_k must be a whole number from 1 to 50");
+        }
         assert_eq!(read(br#"{"query":"a","top_k":50}"#).unwrap().top_k, Some(50));
     }
 }
