@@ -1,5 +1,7 @@
 //! The document queue alone: claims, writes and finishes as workers do them, among documents that are done.
 
+mod fairness;
+
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -74,6 +76,7 @@ pub(crate) async fn run(queue: &Queue) -> anyhow::Result<Report> {
     let claims = scene.beside(Duration::from_secs(queue.open_transaction), queue.documents).await?;
     report.figures.push(claim_figure(&name, claims, 25_000.0));
     drop(scene);
+    report.figures.push(fairness::measure(&server, queue).await?);
     server.stop().await?;
     Ok(report)
 }
@@ -222,6 +225,7 @@ fn request(owner: &str, cursor: StoreId) -> ClaimRequest<'_> {
         max_attempts: 5,
         left_alone: &[],
         on_trial: &[],
+        suspects: 1,
     }
 }
 

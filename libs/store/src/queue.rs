@@ -18,6 +18,10 @@ pub fn patience(lease: Duration) -> Duration {
     (lease / 4).min(Duration::from_secs(10))
 }
 
+/// Claims that ended without a verdict after which a document may be what ended them: a worker died of it, or beside it.
+/// So many prove nothing yet, since a worker that dies takes all its documents along.
+pub const SUSPECT_AFTER: i32 = 2;
+
 /// What fences the writes of one claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClaimKey {
@@ -54,6 +58,15 @@ pub struct Claim {
     pub parser_deaths: i32,
 }
 
+impl Claim {
+    /// Whether workers have died of this document or beside it, [`SUSPECT_AFTER`] times. What its parser died of is its
+    /// own and harms nobody.
+    #[must_use]
+    pub fn is_suspect(&self) -> bool {
+        self.attempts - 1 - self.parser_deaths >= SUSPECT_AFTER
+    }
+}
+
 /// How to claim.
 #[derive(Clone, Copy, Debug)]
 pub struct ClaimRequest<'a> {
@@ -73,6 +86,9 @@ pub struct ClaimRequest<'a> {
     pub left_alone: &'a [ConnectionId],
     /// Connections that are to be tried with one document.
     pub on_trial: &'a [ConnectionId],
+    /// How many of the lapsed ones may be suspects ([`Claim::is_suspect`]). A process that never has two of them at a time
+    /// does not let one that kills it take a harmless one through all its attempts.
+    pub suspects: i64,
 }
 
 /// What a claim brought.
@@ -127,7 +143,9 @@ impl Store {
             DocumentFailure::GaveUpAfterAttempts.sentence(),
             milliseconds(request.lease),
             &ids(request.left_alone),
-            &ids(request.on_trial)
+            &ids(request.on_trial),
+            SUSPECT_AFTER,
+            request.suspects
         )
         .fetch_all(&mut transaction)
         .await?;
@@ -172,7 +190,7 @@ impl Store {
         sqlx::query!(
             "SELECT set_config('statement_timeout', $1, true) AS timeout,
                     set_config('plan_cache_mode', 'force_generic_plan', true) AS mode,
-                    set_config('enable_seqscan', 'off', true) AS scan",
+                    set_config('enable_seqscan', 'off', true) AS scan, set_config('jit', 'off', true) AS jit",
             milliseconds(patience).to_string()
         )
         .fetch_one(&mut transaction)

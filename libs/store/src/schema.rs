@@ -52,6 +52,7 @@ pub const MIGRATIONS: &[Migration] = migrations! {
     19 "0019_replay.sql",
     20 "0020_embedding_switches.sql",
     21 "0021_vector_tables.sql",
+    22 "0022_admit_in_place.sql",
 };
 
 const GRANTS: &str = include_str!("grants.sql");

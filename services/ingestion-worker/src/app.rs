@@ -12,6 +12,7 @@ use runtime::{
     Health, Identity, Limits, Listener, Membership, Process, Stages, Stop, advertised, persist, wait_for_schema,
 };
 use store::{Store, schema};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -93,6 +94,7 @@ pub async fn run(process: Process, config: Config) -> anyhow::Result<()> {
         cursor: StoreId(rand::random_range(0..=1_000)),
         jobs: jobs.clone(),
         lanes: Lanes::default(),
+        suspects: Arc::new(Semaphore::new(1)),
     };
     health.started();
     member.active();

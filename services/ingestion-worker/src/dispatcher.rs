@@ -35,6 +35,8 @@ pub(crate) struct Dispatcher {
     pub(crate) cursor: StoreId,
     pub(crate) jobs: TaskTracker,
     pub(crate) lanes: Lanes,
+    /// Room for one suspect: a document that workers may have died of is worked on beside no other such one.
+    pub(crate) suspects: Arc<Semaphore>,
 }
 
 /// When to look at the queue again.
@@ -96,6 +98,7 @@ impl Dispatcher {
         };
         let (mut wrapped, mut contended) = (false, false);
         while !free.is_empty() && !stop.is_cancelled() {
+            let mut room = Arc::clone(&self.suspects).try_acquire_owned().ok();
             let pauses = self.lanes.pauses(self.workshop.providers.breakers());
             let request = ClaimRequest {
                 owner: &self.owner,
@@ -106,6 +109,7 @@ impl Dispatcher {
                 max_attempts: self.workshop.max_attempts,
                 left_alone: &pauses.left_alone,
                 on_trial: &pauses.on_trial,
+                suspects: i64::from(room.is_some()),
             };
             let sent = Instant::now();
             // Not given up when told to stop: nobody would know of a claim that was made while nobody listened.
@@ -116,8 +120,9 @@ impl Dispatcher {
             }
             contended |= claimed.contended;
             for claim in claimed.documents {
-                let Some(permit) = free.pop() else { break };
-                self.start(claim, sent, permit, Arc::clone(woken));
+                let Some(worker) = free.pop() else { break };
+                let room = room.take_if(|_| claim.is_suspect());
+                self.start(claim, sent, (worker, room), Arc::clone(woken));
             }
             match claimed.next_cursor {
                 Some(end) => *cursor = end,
@@ -155,7 +160,13 @@ impl Dispatcher {
         }
     }
 
-    fn start(&self, claim: Claim, claimed: Instant, permit: OwnedSemaphorePermit, woken: Arc<Notify>) {
+    fn start(
+        &self,
+        claim: Claim,
+        claimed: Instant,
+        permits: (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>),
+        woken: Arc<Notify>,
+    ) {
         let lease = self.leases.keep(claim.key, claimed);
         let running = self.lanes.enter(claim.connection);
         let workshop = Arc::clone(&self.workshop);
@@ -169,7 +180,7 @@ impl Dispatcher {
         );
         self.jobs.spawn(async move {
             workshop.work(claim, lease).await;
-            drop((running, permit));
+            drop((running, permits));
             // Its store or its connection may have waited for just this one to end.
             woken.notify_one();
         });
@@ -228,6 +239,7 @@ mod tests {
             cursor: StoreId(0),
             jobs: jobs.clone(),
             lanes: Lanes::default(),
+            suspects: Arc::new(Semaphore::new(1)),
         };
         let facts = async || fixture.database.document_facts(fixture.document).await.unwrap();
         let before = facts().await;

@@ -63,6 +63,7 @@ impl Fixture {
             max_attempts: 3,
             left_alone: &[],
             on_trial: &[],
+            suspects: 1,
         };
         let claimed = self.store.claim_documents(&request).await?.documents;
         claimed.into_iter().next().ok_or_else(|| anyhow::anyhow!("nothing waits"))

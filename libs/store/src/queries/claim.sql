@@ -22,7 +22,7 @@ lanes AS MATERIALIZED (
            ) store
 ),
 lapsed AS MATERIALIZED (
-    SELECT id, attempts FROM documents
+    SELECT id, attempts, attempts - parser_deaths >= $10 AS is_suspect FROM documents
      WHERE status = 'processing' AND lease_until < clock_timestamp()
      ORDER BY id LIMIT $3 + 100 FOR UPDATE SKIP LOCKED
 ),
@@ -44,7 +44,10 @@ due AS MATERIALIZED (
 chosen AS MATERIALIZED (
     -- Lapsed leases first; then one document of each store, then the second of each, and so on.
     SELECT id, position FROM (
-        SELECT 0 AS class, 0::bigint AS turn, 0 AS position, id FROM lapsed WHERE attempts < $5
+        SELECT 0 AS class, 0::bigint AS turn, 0 AS position, id
+          FROM (SELECT id, is_suspect, row_number() OVER (PARTITION BY is_suspect ORDER BY id) AS number
+                  FROM lapsed WHERE attempts < $5) old
+         WHERE NOT is_suspect OR number <= $11
         UNION ALL
         SELECT 1, row_number() OVER (PARTITION BY position ORDER BY priority, run_at, id), position, id FROM due
     ) candidates

@@ -17,6 +17,7 @@ mod crashes;
 mod entities;
 mod filters;
 mod given_up;
+mod old_snapshots;
 mod principals;
 mod queue;
 mod rollups;

@@ -54,6 +54,7 @@ pub(crate) async fn world() -> anyhow::Result<(World, StoreId)> {
         max_attempts: 3,
         left_alone: &[],
         on_trial: &[],
+        suspects: 1,
     };
     let key = worker.claim_documents(&claim).await?.documents[0].key;
     let settings = worker.find_ingest_settings(key.document).await?.unwrap();

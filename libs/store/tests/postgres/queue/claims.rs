@@ -209,3 +209,38 @@ async fn stores_that_had_no_turn_are_the_next_ones() -> anyhow::Result<()> {
     }
     Ok(())
 }
+
+#[tokio::test]
+async fn one_document_at_most_is_claimed_that_workers_have_died_of_or_beside() -> anyhow::Result<()> {
+    let fixture = fixture().await?;
+    let store = fixture.add_store("s", 0).await?;
+    let documents = fixture.add_documents(store, 5).await?;
+    let worked = async |attempts: &[(i32, i32)]| -> anyhow::Result<()> {
+        for (document, (attempts, deaths)) in documents.iter().zip(attempts) {
+            sqlx::query(
+                "UPDATE documents SET status = 'processing', lease_until = clock_timestamp() - interval '1 s',
+                                      attempts = $2, parser_deaths = $3 WHERE id = $1",
+            )
+            .bind(document.0)
+            .bind(attempts)
+            .bind(deaths)
+            .execute(&fixture.pool)
+            .await?;
+        }
+        Ok(())
+    };
+    let claimed = async |suspects: i64| -> anyhow::Result<Vec<(DocumentId, bool)>> {
+        let request = ClaimRequest { max_attempts: 5, suspects, ..request("w", StoreId(0), 5) };
+        let mut claimed: Vec<_> = fixture.store.claim_documents(&request).await?.documents;
+        claimed.sort_by_key(|claim| claim.key.document);
+        Ok(claimed.iter().map(|claim| (claim.key.document, claim.is_suspect())).collect())
+    };
+    let [first, second, harmless, new, died] = documents[..] else { panic!("{documents:?}") };
+    // The last one's parser died twice, which no worker dies of.
+    worked(&[(2, 0), (4, 1), (1, 0), (0, 0), (3, 2)]).await?;
+    assert_eq!(claimed(0).await?, [(harmless, false), (new, false), (died, false)]);
+    assert_eq!(claimed(1).await?, [(first, true)]);
+    assert_eq!(claimed(1).await?, [(second, true)]);
+    assert_eq!(claimed(1).await?, []);
+    Ok(())
+}

@@ -117,7 +117,17 @@ impl Fixture {
 }
 
 fn request(owner: &str, cursor: StoreId, slots: i64) -> ClaimRequest<'_> {
-    ClaimRequest { owner, cursor, window: 8, slots, lease: LEASE, max_attempts: 3, left_alone: &[], on_trial: &[] }
+    ClaimRequest {
+        owner,
+        cursor,
+        window: 8,
+        slots,
+        lease: LEASE,
+        max_attempts: 3,
+        left_alone: &[],
+        on_trial: &[],
+        suspects: 1,
+    }
 }
 
 fn chunk(ordinal: i32) -> NewChunk {

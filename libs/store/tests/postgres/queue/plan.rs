@@ -19,9 +19,10 @@ async fn the_claim_uses_its_indexes_among_200_000_waiting_and_a_million_finished
         fixture.add_store(&format!("small{number}"), 2).await?;
     }
     let claim = include_str!("../../../src/queries/claim.sql");
-    let prepare =
-        format!("PREPARE claim (bigint, int, bigint, text, int, text, bigint, bigint[], bigint[]) AS {claim}");
-    let explain = "EXPLAIN EXECUTE claim (0, 8, 4, 'w', 5, 'gave up', 120000, '{}', '{}')";
+    let prepare = format!(
+        "PREPARE claim (bigint, int, bigint, text, int, text, bigint, bigint[], bigint[], int, bigint) AS {claim}"
+    );
+    let explain = "EXPLAIN EXECUTE claim (0, 8, 4, 'w', 5, 'gave up', 120000, '{}', '{}', 2, 1)";
     let check = |plan: &str| {
         assert!(plan.contains("documents_pending") && plan.contains("documents_processing"), "{plan}");
         assert!(!plan.contains("Seq Scan"), "{plan}");
