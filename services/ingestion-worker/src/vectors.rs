@@ -217,6 +217,7 @@ mod tests {
                 max_attempts: 3,
                 left_alone: &[],
                 on_trial: &[],
+                suspects: 1,
             };
             let claim = testkit::eventually("a document to claim", || async {
                 Ok(backend.claim_documents(&request).await?.documents.pop())

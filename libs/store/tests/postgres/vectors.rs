@@ -49,6 +49,7 @@ impl Fixture {
             max_attempts: 3,
             left_alone: &[],
             on_trial: &[],
+            suspects: 1,
         };
         let claim = self.backend.claim_documents(&request).await?.documents.remove(0);
         let settings = self.backend.find_ingest_settings(document).await?.unwrap();
