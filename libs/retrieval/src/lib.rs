@@ -16,6 +16,7 @@ mod fence;
 pub mod fusion;
 pub mod index;
 mod legs;
+mod narrowing;
 mod owed;
 mod query_cache;
 mod rerank;

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::{ChunkId, DocumentId, ProjectId, Secret, StoreId};
+use domain::{ChunkId, DocumentFilter, DocumentId, ProjectId, Secret, StoreId};
 use providers::Providers;
 use store::search::{Passage, SearchSettings};
 use store::targets::UpstreamTarget;
@@ -54,6 +54,8 @@ pub struct Search<'a> {
     pub query: &'a str,
     /// How many passages.
     pub top_k: usize,
+    /// Which documents may be found, if not all.
+    pub filter: Option<&'a DocumentFilter>,
     /// Who orders what was found, if not the search alone.
     pub rerank: Option<Reranker<'a>>,
 }
@@ -146,10 +148,15 @@ impl Retrieval {
         if search.query.trim().is_empty() || search.top_k == 0 {
             return Ok(Retrieved::default());
         }
+        let within = self.within(search).await?;
+        if within.as_ref().is_some_and(|within| within.documents.is_empty()) {
+            return Ok(Retrieved { exhaustive: true, ..Retrieved::default() });
+        }
+        let within = within.as_ref();
         let tuning = tuning(&settings);
         let (lexical, vector) = tokio::join!(
-            timeout(LEXICAL_DEADLINE, lexical::find(&self.store, &settings, search.query, CANDIDATES)),
-            timeout(VECTOR_DEADLINE, vector::find(self, &settings, search, CANDIDATES, &mut *owed)),
+            timeout(LEXICAL_DEADLINE, lexical::find(&self.store, &settings, search.query, within, CANDIDATES)),
+            timeout(VECTOR_DEADLINE, vector::find(self, &settings, search, within, CANDIDATES, &mut *owed)),
         );
         let mut found = Retrieved::default();
         let lexical = lexical.unwrap_or(Err(PartError::TooLong)).unwrap_or_else(|error| {

@@ -3,6 +3,7 @@
 //! The statement is put together at run time from the fixed parts below; what comes from outside, the names of members
 //! included, is a parameter.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use domain::{Condition, DocumentFilter, DocumentId, Requirement, Scalar, Side, StoreId};
@@ -44,6 +45,43 @@ impl Store {
             documents: rows.into_iter().map(|(id, _)| DocumentId(id)).collect(),
         })
     }
+
+    /// What a filter leaves of segments of a store's lexical index, by segment. Those of which it leaves nothing are not
+    /// among them.
+    ///
+    /// # Errors
+    /// As for any statement.
+    pub async fn list_segment_parts(
+        &self,
+        store: StoreId,
+        segments: &[i64],
+        within: &Within,
+    ) -> Result<HashMap<i64, SegmentPart>, StoreError> {
+        let rows = sqlx::query!(
+            r#"SELECT p.id AS "id!", s.id IS NULL AS "moved!"
+                 FROM unnest($2::bigint[]) p (id)
+                      LEFT JOIN posting_segments s ON s.id = p.id AND s.store_id = $1
+                WHERE s.id IS NULL OR s.document_id = ANY ($3)"#,
+            store.0,
+            segments,
+            &within.ids()
+        )
+        .fetch_all(self.pool())
+        .await?;
+        let part = |moved| if moved { SegmentPart::Moved } else { SegmentPart::Whole };
+        Ok(rows.into_iter().map(|row| (row.id, part(row.moved))).collect())
+    }
+}
+
+/// What a filter leaves of a segment of the lexical index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SegmentPart {
+    /// All of it.
+    Whole,
+    /// The chunks at these ordinals, which ascend.
+    Places(Vec<i32>),
+    /// The segment is not there any more.
+    Moved,
 }
 
 fn statement(store: StoreId, filter: &DocumentFilter) -> QueryBuilder<Postgres> {

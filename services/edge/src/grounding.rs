@@ -5,7 +5,9 @@ mod sources;
 
 use std::sync::Arc;
 
-use domain::{NanoUsd, PriceSnapshot, ProjectId, ProviderType, RetrievalSettings, RetrieveWhen, StoreId};
+use domain::{
+    DocumentFilter, NanoUsd, PriceSnapshot, ProjectId, ProviderType, RetrievalSettings, RetrieveWhen, StoreId,
+};
 use http::{HeaderMap, HeaderValue};
 use ledger::{OpenCall, PriceBook};
 use providers::{Inbound, Providers};
@@ -40,6 +42,8 @@ pub(crate) struct Plan {
     pub(crate) store: StoreId,
     pub(crate) query: String,
     pub(crate) top_k: usize,
+    /// Which documents may be found, if not all.
+    pub(crate) filter: Option<DocumentFilter>,
     /// What is asked of the route's model first, whose answer is searched for in place of the query.
     condensing: Option<Condensing>,
     /// Who orders what is found, if not the search alone.
@@ -76,6 +80,7 @@ impl Plan {
             store,
             query: cut(text),
             top_k: passages(project, top_k),
+            filter: None,
             condensing: None,
             rerank: project.rerank.clone(),
             lacks_reranker: project.lacks_reranker,
@@ -178,7 +183,14 @@ impl Grounding {
     ) -> Result<(Retrieved, Embedded), EdgeError> {
         let rerank = plan.rerank.as_deref();
         let rerank = rerank.map(|rerank| Reranker { target: &rerank.target, candidates: rerank.candidates });
-        let search = Search { project: plan.project, store: plan.store, query: &plan.query, top_k: plan.top_k, rerank };
+        let search = Search {
+            project: plan.project,
+            store: plan.store,
+            query: &plan.query,
+            top_k: plan.top_k,
+            filter: plan.filter.as_ref(),
+            rerank,
+        };
         let mut embedded = Embedded::default();
         let mut owed = |used: ModelUse| {
             let (snapshot, _) = prices.price(used.provider, &used.model);

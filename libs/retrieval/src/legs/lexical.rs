@@ -4,17 +4,20 @@ use std::collections::HashMap;
 
 use domain::ChunkId;
 use store::Store;
-use store::search::SearchSettings;
+use store::filters::Within;
+use store::search::{LexicalCorpus, SearchSettings};
 
 use crate::analyzer::{Language, Query};
 use crate::bm25::{self, Corpus, Posting, Segment};
 use crate::error::PartError;
+use crate::narrowing::{narrow, share};
 
 /// Chunks that match the query's words, best first.
 pub(crate) async fn find(
     store: &Store,
     settings: &SearchSettings,
     query: &str,
+    within: Option<&Within>,
     limit: usize,
 ) -> Result<Vec<ChunkId>, PartError> {
     // Without a language of its own a store has chunks in any: the query is read in each that it may be in.
@@ -26,16 +29,25 @@ pub(crate) async fn find(
     if query.terms.is_empty() {
         return Ok(Vec::new());
     }
-    let postings = store.list_postings(settings.store, &query.terms).await?;
+    let mut postings = store.list_postings(settings.store, &query.terms).await?;
+    if let Some(within) = within {
+        let mut segments: Vec<i64> = postings.iter().map(|posting| posting.segment).collect();
+        segments.sort_unstable();
+        segments.dedup();
+        narrow(&mut postings, &store.list_segment_parts(settings.store, &segments, within).await?);
+    }
     if postings.is_empty() {
         return Ok(Vec::new());
     }
     let mut ids: Vec<i64> = postings.iter().map(|posting| posting.segment).collect();
     ids.sort_unstable();
     ids.dedup();
-    let (corpus, segments) =
+    let (mut corpus, segments) =
         tokio::try_join!(store.lexical_corpus(settings.store), store.list_segments(settings.store, &ids))?;
 
+    if let Some(within) = within {
+        corpus = LexicalCorpus { chunks: within.chunks, terms: share(corpus.terms, corpus.chunks, within.chunks) };
+    }
     let mut by_term: HashMap<&str, Vec<Posting<'_>>> = HashMap::new();
     for posting in &postings {
         by_term.entry(&posting.term).or_default().push(Posting {

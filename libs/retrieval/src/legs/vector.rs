@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use providers::{Attempts, Providers};
 use store::StoreError;
+use store::filters::Within;
 use store::search::SearchSettings;
 use store::targets::UpstreamTarget;
 use store::vectors::nearest::{Nearest, Neighbours};
@@ -25,14 +26,15 @@ pub(crate) async fn find(
     retrieval: &Retrieval,
     settings: &SearchSettings,
     search: &Search<'_>,
+    within: Option<&Within>,
     limit: usize,
     owed: Owed<'_>,
 ) -> Result<Neighbours, PartError> {
-    match find_by(retrieval, settings, search, limit, &mut *owed).await {
+    match find_by(retrieval, settings, search, within, limit, &mut *owed).await {
         // The store got another model in the meantime.
         Err(PartError::Store(StoreError::Conflict)) => {
             let settings = retrieval.store.find_search_settings(settings.store).await?.ok_or(StoreError::NotFound)?;
-            find_by(retrieval, &settings, search, limit, owed).await
+            find_by(retrieval, &settings, search, within, limit, owed).await
         }
         found => found,
     }
@@ -42,6 +44,7 @@ async fn find_by(
     retrieval: &Retrieval,
     settings: &SearchSettings,
     search: &Search<'_>,
+    within: Option<&Within>,
     limit: usize,
     owed: Owed<'_>,
 ) -> Result<Neighbours, PartError> {
@@ -60,7 +63,7 @@ async fn find_by(
         }
     };
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let nearest = Nearest { settings, vector: &vector, limit, within: None, deadline: SCAN_DEADLINE, exact_rows: None };
+    let nearest = Nearest { settings, vector: &vector, limit, within, deadline: SCAN_DEADLINE, exact_rows: None };
     Ok(retrieval.store.nearest_chunks(&nearest).await?)
 }
 

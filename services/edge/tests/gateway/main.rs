@@ -19,6 +19,7 @@ mod counting;
 mod denials;
 mod embeddings;
 mod fallback;
+mod filtered;
 mod hard;
 mod hold;
 mod lifecycle;

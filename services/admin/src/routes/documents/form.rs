@@ -4,7 +4,7 @@ mod source;
 
 use axum::extract::multipart::Field;
 use bytes::Bytes;
-use serde_json::{Value, json};
+use serde_json::{Map, Value};
 
 pub(super) use self::source::{FORM_BYTES, Source};
 use crate::error::ApiError;
@@ -12,12 +12,19 @@ use crate::error::ApiError;
 const MAX_TEXT_BYTES: usize = 16 * 1024;
 const MAX_NAME_CHARS: usize = 255;
 const MAX_KEY_CHARS: usize = 512;
+const MAX_MEMBERS: usize = 64;
+const MAX_MEMBER_CHARS: usize = 128;
+const MAX_TAGS: usize = 100;
+const MAX_TAG_CHARS: usize = 128;
+/// The member of the metadata that holds the tags.
+const TAGS: &str = "tags";
 
-/// What the fields of text say about the files after them: the key of the next one, and the metadata of all.
+/// What the fields of text say about the files after them: the key of the next one, and the metadata and tags of all.
 pub(super) struct Notes {
     source: Source,
     external_key: Option<String>,
-    metadata: Value,
+    metadata: Map<String, Value>,
+    tags: Option<Value>,
 }
 
 /// A file of a form, not read yet.
@@ -42,7 +49,7 @@ pub(super) fn is_file(field: &Field<'_>) -> bool {
 impl Notes {
     /// Begins with the key that the query names, if it does.
     pub(super) fn new(source: Source, external_key: Option<String>) -> Result<Self, ApiError> {
-        Ok(Self { source, external_key: checked_key(external_key)?, metadata: json!({}) })
+        Ok(Self { source, external_key: checked_key(external_key)?, metadata: Map::new(), tags: None })
     }
 
     /// Takes a field of text.
@@ -59,9 +66,10 @@ impl Notes {
         match name.as_str() {
             "external_key" => self.external_key = checked_key(Some(text))?,
             "metadata" => self.metadata = checked_metadata(&text)?,
+            TAGS => self.tags = Some(listed_tags(&text)?),
             _ => {
                 return Err(ApiError::invalid(
-                    "the form has a field that is not known; expected file, files, external_key or metadata",
+                    "the form has a field that is not known; expected file, files, external_key, metadata or tags",
                 ));
             }
         }
@@ -70,11 +78,15 @@ impl Notes {
 
     /// Takes a field that is a file, with what was said about it.
     pub(super) fn file<'a>(&mut self, field: Field<'a>) -> Result<File<'a>, ApiError> {
+        let mut metadata = self.metadata.clone();
+        if let Some(tags) = &self.tags {
+            metadata.insert(TAGS.to_owned(), tags.clone());
+        }
         Ok(File {
             name: file_name(field.file_name().unwrap_or_default())?,
             declared_type: field.content_type().map(str::to_owned),
             external_key: self.external_key.take(),
-            metadata: self.metadata.clone(),
+            metadata: Value::Object(metadata),
             source: self.source.clone(),
             field,
         })
@@ -109,17 +121,48 @@ fn checked_key(key: Option<String>) -> Result<Option<String>, ApiError> {
     Ok(Some(key))
 }
 
-fn checked_metadata(text: &str) -> Result<Value, ApiError> {
+fn checked_metadata(text: &str) -> Result<Map<String, Value>, ApiError> {
     let value: Value = serde_json::from_str(text).map_err(|error| ApiError::invalid(format!("metadata: {error}")))?;
+    let Value::Object(members) = value else {
+        return Err(ApiError::invalid("metadata: expected a JSON object"));
+    };
     // PostgreSQL's jsonb has no place for this character.
-    if !value.is_object() || text.contains("\\u0000") {
-        return Err(ApiError::invalid("metadata: expected a JSON object without the character U+0000"));
+    if text.contains("\\u0000") {
+        return Err(ApiError::invalid("metadata: expected texts without the character U+0000"));
     }
-    Ok(value)
+    let is_name = |name: &String| (1..=MAX_MEMBER_CHARS).contains(&name.chars().count());
+    if members.len() > MAX_MEMBERS || !members.keys().all(is_name) {
+        return Err(ApiError::invalid("metadata: expected at most 64 members with names of 1 to 128 characters"));
+    }
+    if !members.get(TAGS).is_none_or(are_tags) {
+        return Err(ApiError::invalid(BAD_TAGS));
+    }
+    Ok(members)
+}
+
+const BAD_TAGS: &str = "tags: expected at most 100 texts of 1 to 128 characters, as a JSON list or separated by commas";
+
+fn are_tags(value: &Value) -> bool {
+    let is_tag = |tag: &Value| {
+        tag.as_str().is_some_and(|tag| (1..=MAX_TAG_CHARS).contains(&tag.chars().count()) && !tag.contains('\0'))
+    };
+    value.as_array().is_some_and(|tags| tags.len() <= MAX_TAGS && tags.iter().all(is_tag))
+}
+
+/// Tags as a JSON list, or as people write them down.
+fn listed_tags(text: &str) -> Result<Value, ApiError> {
+    let tags = if text.trim_start().starts_with('[') {
+        serde_json::from_str(text).map_err(|error| ApiError::invalid(format!("tags: {error}")))?
+    } else {
+        Value::from_iter(text.split(',').map(str::trim).filter(|tag| !tag.is_empty()))
+    };
+    if are_tags(&tags) { Ok(tags) } else { Err(ApiError::invalid(BAD_TAGS)) }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -139,9 +182,23 @@ mod tests {
 
     #[test]
     fn metadata_is_an_object_that_the_database_can_hold() {
-        assert_eq!(checked_metadata(r#"{"a":[1]}"#).unwrap(), json!({"a":[1]}));
-        for bad in ["", "[]", "1", "{", r#"{"a":"\u0000"}"#] {
+        assert_eq!(Value::Object(checked_metadata(r#"{"a":[1]}"#).unwrap()), json!({"a":[1]}));
+        let long = format!(r#"{{"{}":1}}"#, "x".repeat(129));
+        let many: Map<String, Value> = (0..65).map(|number| (number.to_string(), json!(1))).collect();
+        let many = Value::Object(many).to_string();
+        for bad in ["", "[]", "1", "{", r#"{"a":"\u0000"}"#, r#"{"tags":"a"}"#, r#"{"tags":[1]}"#, &long, &many] {
             assert!(checked_metadata(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn tags_are_a_list_however_they_are_written() {
+        for text in [r#"["a","b c"]"#, "a, b c", " a ,b c,, "] {
+            assert_eq!(listed_tags(text).unwrap(), json!(["a", "b c"]), "{text}");
+        }
+        assert_eq!(listed_tags("").unwrap(), json!([]));
+        for bad in ["[1]", r#"["a""#, r#"["\u0000"]"#, r#"[""]"#, &"x".repeat(129), &"a,".repeat(101)] {
+            assert!(listed_tags(bad).is_err(), "{bad}");
         }
     }
 }

@@ -5,11 +5,12 @@ use std::borrow::Cow;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use domain::{PriceSnapshot, RequestId};
+use domain::{DocumentFilter, FilterError, PriceSnapshot, RequestId};
 use ledger::{Ending, PriceSource};
 use providers::{RequestError, check_body, text_at};
 use retrieval::Hit;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::admission::{Admitted, Claim, Model, Tags, admit, overruled_by_now, settle_ended, settle_unsent};
@@ -28,6 +29,7 @@ const TOP_K: &str = "a whole number from 1 to 50";
 struct Question<'a> {
     query: Cow<'a, str>,
     top_k: Option<usize>,
+    filter: Option<DocumentFilter>,
     metadata: Option<&'a RawValue>,
     user: Option<Cow<'a, str>>,
 }
@@ -38,6 +40,7 @@ struct Sent<'a> {
     #[serde(borrow)]
     query: Option<&'a RawValue>,
     top_k: Option<&'a RawValue>,
+    filter: Option<Value>,
     metadata: Option<&'a RawValue>,
     user: Option<&'a RawValue>,
 }
@@ -85,7 +88,8 @@ pub(crate) async fn create(
     let question = read(&received)?;
     let project = edge.catalog.project(caller.project).await?;
     let store = project.store.ok_or(EdgeError::NoStore)?;
-    let plan = Plan::of(&project, store, &question.query, question.top_k);
+    let mut plan = Plan::of(&project, store, &question.query, question.top_k);
+    plan.filter = question.filter;
     let prices = edge.catalog.prices().await?;
     let embedding = project.embedding.as_ref();
     let (query_tokens, query_cost) = plan.hold(&project, &caller, &prices, &edge.counter).await?;
@@ -155,6 +159,11 @@ fn read(body: &[u8]) -> Result<Question<'_>, EdgeError> {
             Some(None) => return Err(RequestError::Invalid { field: "top_k".to_owned(), must: TOP_K }.into()),
             given => given.flatten(),
         },
+        filter: sent
+            .filter
+            .map(|filter| DocumentFilter::parse(&filter, "filter"))
+            .transpose()
+            .map_err(|FilterError { field, must }| RequestError::Invalid { field, must })?,
         metadata: sent.metadata,
         user: sent.user.map(|user| text_at(user, || "user".to_owned(), "a string")).transpose()?,
     };
@@ -188,6 +197,13 @@ mod tests {
             let body = format!(r#"{{"query":"a","top_k":{top_k}}}"#);
             assert_eq!(refused(&body), "top_k must be a whole number from 1 to 50");
         }
+        let told = refused(r#"{"query":"a","filter":{"metadata":{"year":{"after":2020}}}}"#);
+        assert_eq!(told, "filter.metadata.year.after must be one of eq, in, exists, prefix, gt, gte, lt and lte");
+        assert_eq!(
+            refused(r#"{"query":"a","filter":[]}"#),
+            "filter must be an object with documents, tags or metadata"
+        );
+        assert!(read(br#"{"query":"a","filter":null}"#).unwrap().filter.is_none());
         assert_eq!(read(br#"{"query":"a","top_k":50}"#).unwrap().top_k, Some(50));
     }
 }
