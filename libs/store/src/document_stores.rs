@@ -25,6 +25,8 @@ pub struct StoreSettings {
     pub max_documents: i64,
     /// Bytes its documents may have together; 0 is no bound.
     pub max_bytes: i64,
+    /// Days a document stays after it was uploaded or got new content; 0 is for ever.
+    pub max_age_days: i32,
 }
 
 /// A store as it is made.
@@ -86,14 +88,14 @@ impl Store {
         let rows = sqlx::query!(
             r#"SELECT s.id, s.project_id, s.name, s.embedding_connection_id, s.embedding_revision_id, s.width,
                       s.chunk_tokens, s.chunk_overlap, s.contextual, s.language, s.max_running, s.max_documents,
-                      s.max_bytes, s.revision, s.created_at, s.updated_at, held.documents AS "documents!",
+                      s.max_bytes, s.max_age_days, s.revision, s.created_at, s.updated_at, held.documents AS "documents!",
                       held.bytes AS "bytes!", held.chunks AS "chunks!"
                  FROM document_stores s
                       CROSS JOIN LATERAL (
                           SELECT count(*) AS documents, coalesce(sum(d.size), 0)::bigint AS bytes,
                                  coalesce(sum(d.chunk_count) FILTER (WHERE d.live_version IS NOT NULL), 0)::bigint AS chunks
-                            FROM documents d WHERE d.store_id = s.id) held
-                WHERE ($2::bigint IS NULL OR s.id = $2)
+                            FROM documents d WHERE d.store_id = s.id AND d.deleted_at IS NULL) held
+                WHERE ($2::bigint IS NULL OR s.id = $2) AND s.deleted_at IS NULL
                   AND (can_reach_project(s.project_id, $1)
                        OR EXISTS (SELECT FROM project_stores g
                                    WHERE g.store_id = s.id AND can_reach_project(g.project_id, $1)))
@@ -117,6 +119,7 @@ impl Store {
                     max_running: row.max_running,
                     max_documents: row.max_documents,
                     max_bytes: row.max_bytes,
+                    max_age_days: row.max_age_days,
                 },
                 connection: ConnectionId(row.embedding_connection_id),
                 embedding_revision: EmbeddingRevisionId(row.embedding_revision_id),
@@ -139,7 +142,7 @@ impl Store {
         Ok(sqlx::query_scalar!(
             r#"SELECT EXISTS (
                    SELECT FROM document_stores s
-                    WHERE s.id = $1
+                    WHERE s.id = $1 AND s.deleted_at IS NULL
                       AND (can_reach_project(s.project_id, $2)
                            OR EXISTS (SELECT FROM project_stores g
                                        WHERE g.store_id = s.id AND can_reach_project(g.project_id, $2)))) AS "may!""#,
@@ -156,8 +159,8 @@ impl Store {
     /// As for any statement.
     pub async fn may_write_store(&self, reach: Reach, store: StoreId) -> Result<bool, StoreError> {
         Ok(sqlx::query_scalar!(
-            r#"SELECT EXISTS (SELECT FROM document_stores WHERE id = $1 AND can_reach_project(project_id, $2))
-                      AS "may!""#,
+            r#"SELECT EXISTS (SELECT FROM document_stores
+                               WHERE id = $1 AND deleted_at IS NULL AND can_reach_project(project_id, $2)) AS "may!""#,
             store.0,
             reach.member()
         )
@@ -171,7 +174,7 @@ impl Store {
     /// As for any statement.
     pub async fn may_search(&self, project: ProjectId, store: StoreId) -> Result<bool, StoreError> {
         Ok(sqlx::query_scalar!(
-            r#"SELECT EXISTS (SELECT FROM document_stores s WHERE s.id = $2 AND s.project_id = $1)
+            r#"SELECT EXISTS (SELECT FROM document_stores s WHERE s.id = $2 AND s.project_id = $1 AND s.deleted_at IS NULL)
                       OR EXISTS (SELECT FROM project_stores g WHERE g.store_id = $2 AND g.project_id = $1) AS "may!""#,
             project.0,
             store.0
@@ -206,8 +209,8 @@ impl Store {
                made AS (
                    INSERT INTO document_stores (project_id, name, embedding_connection_id, embedding_revision_id, width,
                                                 chunk_tokens, chunk_overlap, contextual, language, max_running,
-                                                max_documents, max_bytes)
-                   SELECT $1, $7, $3, id, $6, $8, $9, $10, $11, $12, $13, $14 FROM identity
+                                                max_documents, max_bytes, max_age_days)
+                   SELECT $1, $7, $3, id, $6, $8, $9, $10, $11, $12, $13, $14, $16 FROM identity
                    RETURNING id)
                SELECT id AS "id!", record_change('store', id, $15) AS sequence FROM made"#,
             new.project.0,
@@ -224,7 +227,8 @@ impl Store {
             settings.max_running,
             settings.max_documents,
             settings.max_bytes,
-            entry.to_json()
+            entry.to_json(),
+            settings.max_age_days
         )
         .fetch_optional(self.pool())
         .await?;
@@ -249,9 +253,9 @@ impl Store {
             "WITH changed AS (
                  UPDATE document_stores
                     SET name = $4, chunk_tokens = $5, chunk_overlap = $6, contextual = $7, language = $8,
-                        max_running = $9, max_documents = $10, max_bytes = $11, revision = revision + 1,
-                        updated_at = clock_timestamp()
-                  WHERE id = $1 AND revision = $2 AND can_reach_project(project_id, $3)
+                        max_running = $9, max_documents = $10, max_bytes = $11, max_age_days = $13,
+                        revision = revision + 1, updated_at = clock_timestamp()
+                  WHERE id = $1 AND deleted_at IS NULL AND revision = $2 AND can_reach_project(project_id, $3)
                  RETURNING id)
              SELECT record_change('store', id, $12) FROM changed",
             id.0,
@@ -265,28 +269,11 @@ impl Store {
             settings.max_running,
             settings.max_documents,
             settings.max_bytes,
-            entry.to_json()
+            entry.to_json(),
+            settings.max_age_days
         )
         .fetch_optional(self.pool())
         .await?;
         changed.map(|_| ()).ok_or(StoreError::Conflict)
-    }
-
-    /// Deletes an empty store of a project within reach. Projects that searched it search nothing then.
-    ///
-    /// # Errors
-    /// [`StoreError::NotFound`]; [`StoreError::Referenced`] while it holds documents.
-    pub async fn delete_document_store(&self, reach: Reach, id: StoreId, entry: &AuditEntry) -> Result<(), StoreError> {
-        let deleted = sqlx::query_scalar!(
-            "WITH deleted AS (
-                 DELETE FROM document_stores WHERE id = $1 AND can_reach_project(project_id, $2) RETURNING id)
-             SELECT record_change('store', id, $3) FROM deleted",
-            id.0,
-            reach.member(),
-            entry.to_json()
-        )
-        .fetch_optional(self.pool())
-        .await?;
-        deleted.map(|_| ()).ok_or(StoreError::NotFound)
     }
 }

@@ -71,6 +71,9 @@ pub struct QueuePlace {
     pub oldest_age_seconds: i64,
 }
 
+/// The priority of what is read again in the background; an upload has 5, and smaller ones go first.
+const BACKGROUND: i16 = 7;
+
 macro_rules! select_documents {
     ($tail:literal $(, $argument:expr)*) => {
         sqlx::query_as!(
@@ -97,7 +100,8 @@ impl Store {
         limit: i64,
     ) -> Result<Vec<Document>, StoreError> {
         Ok(select_documents!(
-            "WHERE d.store_id = $1 AND ($2::bigint IS NULL OR d.id < $2) AND ($3::text IS NULL OR d.status = $3)
+            "WHERE d.store_id = $1 AND d.deleted_at IS NULL AND ($2::bigint IS NULL OR d.id < $2)
+               AND ($3::text IS NULL OR d.status = $3)
              ORDER BY d.id DESC LIMIT $4",
             store.0,
             before.map(|document| document.0),
@@ -114,7 +118,7 @@ impl Store {
     /// As for any statement.
     pub async fn find_document(&self, reach: Reach, id: DocumentId) -> Result<Option<Document>, StoreError> {
         Ok(select_documents!(
-            "WHERE d.id = $1
+            "WHERE d.id = $1 AND d.deleted_at IS NULL AND s.deleted_at IS NULL
                AND (can_reach_project(s.project_id, $2)
                     OR EXISTS (SELECT FROM project_stores g
                                 WHERE g.store_id = s.id AND can_reach_project(g.project_id, $2)))",
@@ -147,14 +151,17 @@ impl Store {
         .await?)
     }
 
-    /// Documents that wait for a worker, in all stores.
+    /// Documents that wait for a worker, in all stores. Those that are read again in the background are not among them.
     ///
     /// # Errors
     /// As for any statement.
     pub async fn count_pending_documents(&self) -> Result<i64, StoreError> {
-        Ok(sqlx::query_scalar!(r#"SELECT count(*) AS "count!" FROM documents WHERE status = 'pending'"#)
-            .fetch_one(self.pool())
-            .await?)
+        Ok(sqlx::query_scalar!(
+            r#"SELECT count(*) AS "count!" FROM documents WHERE status = 'pending' AND priority < $1"#,
+            BACKGROUND
+        )
+        .fetch_one(self.pool())
+        .await?)
     }
 
     /// Has a document of a store within reach read again, whatever state it is in: its content gets a new version, the
@@ -166,13 +173,14 @@ impl Store {
         let again = sqlx::query!(
             "WITH again AS (
                  UPDATE documents d
-                    SET content_version = content_version + 1, status = 'pending', run_at = clock_timestamp(),
+                    SET content_version = content_version + 1, status = 'pending', run_at = clock_timestamp(), priority = 5,
                         claimed_by = NULL, claim_token = claim_token + 1, claimed_at = NULL, lease_until = NULL,
                         attempts = 0, parser_deaths = 0, retries = 0, retrying_since = NULL, stage = NULL,
                         progress_done = 0, progress_total = 0, error_code = NULL, error_text = NULL,
                         updated_at = clock_timestamp()
                    FROM document_stores s
-                  WHERE d.id = $1 AND s.id = d.store_id AND can_reach_project(s.project_id, $2)
+                  WHERE d.id = $1 AND d.deleted_at IS NULL AND s.id = d.store_id AND s.deleted_at IS NULL
+                    AND can_reach_project(s.project_id, $2)
                  RETURNING d.id)
              SELECT record_audit('document', id, $3) AS entry, pg_notify(notification_channel('documents'), '') FROM again",
             id.0,
@@ -184,33 +192,43 @@ impl Store {
         again.map(|_| ()).ok_or(StoreError::NotFound)
     }
 
-    /// Deletes a document of a store within reach with everything that was made of it. Its bytes go with the next sweep,
-    /// unless another document has the same.
+    /// Has up to `limit` documents of a store after a given one read again, as [`Store::reprocess_document`] does, but in
+    /// the background: uploads to the store go before them. Those that wait to be read anyway are left as they are.
+    /// Returns how many documents were looked at and the last of them.
     ///
     /// # Errors
-    /// [`StoreError::NotFound`].
-    pub async fn delete_document(&self, reach: Reach, id: DocumentId, entry: &AuditEntry) -> Result<(), StoreError> {
-        let deleted = sqlx::query_scalar!(
-            "WITH place AS MATERIALIZED (
-                 -- The store before the document, as uploads lock them.
-                 SELECT s.id FROM documents d JOIN document_stores s ON s.id = d.store_id
-                  WHERE d.id = $1 AND can_reach_project(s.project_id, $2)
-                    FOR NO KEY UPDATE OF s),
-             deleted AS (
-                 DELETE FROM documents d USING place WHERE d.id = $1 AND d.store_id = place.id
-                 RETURNING d.id, d.store_id, d.blob_id, d.live_version),
-             released AS (
-                 UPDATE blobs b SET touched_at = clock_timestamp() FROM deleted WHERE b.id = deleted.blob_id),
-             changed AS (
-                 UPDATE document_stores s SET content_revision = content_revision + 1 FROM deleted
-                  WHERE s.id = deleted.store_id AND deleted.live_version IS NOT NULL)
-             SELECT record_audit('document', id, $3) FROM deleted",
-            id.0,
-            reach.member(),
-            entry.to_json()
+    /// As for any statement.
+    pub async fn reprocess_documents(
+        &self,
+        store: StoreId,
+        after: DocumentId,
+        limit: i64,
+    ) -> Result<(i64, Option<DocumentId>), StoreError> {
+        let row = sqlx::query!(
+            r#"WITH looked_at AS MATERIALIZED (
+                   SELECT d.id FROM documents d JOIN document_stores s ON s.id = d.store_id
+                    WHERE d.store_id = $1 AND d.id > $2 AND d.deleted_at IS NULL AND s.deleted_at IS NULL
+                    ORDER BY d.id LIMIT $3),
+               again AS (
+                   UPDATE documents d
+                      SET content_version = content_version + 1, status = 'pending', run_at = clock_timestamp(),
+                          priority = $4, claimed_by = NULL, claim_token = claim_token + 1, claimed_at = NULL,
+                          lease_until = NULL, attempts = 0, parser_deaths = 0, retries = 0, retrying_since = NULL,
+                          stage = NULL, progress_done = 0, progress_total = 0, error_code = NULL, error_text = NULL,
+                          updated_at = clock_timestamp()
+                     FROM looked_at WHERE d.id = looked_at.id AND d.status <> 'pending' AND d.deleted_at IS NULL
+                   RETURNING d.id),
+               told AS (
+                   SELECT pg_notify(notification_channel('documents'), '') WHERE EXISTS (SELECT FROM again))
+               SELECT (SELECT count(*) FROM looked_at) AS "looked_at!", (SELECT max(id) FROM looked_at) AS last,
+                      (SELECT count(*) FROM told) AS "told!""#,
+            store.0,
+            after.0,
+            limit,
+            BACKGROUND
         )
-        .fetch_optional(self.pool())
+        .fetch_one(self.pool())
         .await?;
-        deleted.map(|_| ()).ok_or(StoreError::NotFound)
+        Ok((row.looked_at, row.last.map(DocumentId)))
     }
 }

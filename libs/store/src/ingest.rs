@@ -128,7 +128,7 @@ impl Store {
                FROM documents d
                     JOIN document_stores s ON s.id = d.store_id
                     JOIN model_connections c ON c.id = s.embedding_connection_id
-              WHERE d.id = $1",
+              WHERE d.id = $1 AND d.deleted_at IS NULL AND s.deleted_at IS NULL",
             document.0
         )
         .fetch_optional(self.pool())
@@ -283,7 +283,7 @@ impl Store {
                     FOR NO KEY UPDATE OF s
              ), finished AS (
                  UPDATE documents d
-                    SET status = 'ready', live_version = d.content_version, chunk_count = $4::int, page_count = $5,
+                    SET status = 'ready', priority = 5, live_version = d.content_version, chunk_count = $4::int, page_count = $5,
                         title = $6, extraction = $7, attempts = 0, parser_deaths = 0, retries = 0,
                         retrying_since = NULL, claimed_by = NULL, claimed_at = NULL, lease_until = NULL, stage = NULL,
                         progress_done = $4::int, progress_total = $4::int, error_code = NULL, error_text = NULL,

@@ -31,6 +31,7 @@ pub mod projects;
 pub mod provision;
 pub mod queue;
 mod reach;
+pub mod removals;
 pub mod rollups;
 pub mod routes;
 pub mod routing;

@@ -53,6 +53,7 @@ pub const MIGRATIONS: &[Migration] = migrations! {
     20 "0020_embedding_switches.sql",
     21 "0021_vector_tables.sql",
     22 "0022_admit_in_place.sql",
+    23 "0023_removals.sql",
 };
 
 const GRANTS: &str = include_str!("grants.sql");

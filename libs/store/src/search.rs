@@ -105,7 +105,7 @@ impl Store {
             "SELECT s.id, s.embedding_revision_id, s.width, s.language, s.content_revision, s.retrieval,
                     c.id AS connection_id, c.provider_type, c.base_url, c.model_name, c.credential_sealed
                FROM document_stores s JOIN model_connections c ON c.id = s.embedding_connection_id
-              WHERE s.id = $1",
+              WHERE s.id = $1 AND s.deleted_at IS NULL",
             store.0
         )
         .fetch_optional(self.pool())

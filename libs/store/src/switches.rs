@@ -174,7 +174,7 @@ impl Store {
         let mut transaction = self.begin().await?;
         let in_use = sqlx::query_scalar!(
             "SELECT embedding_revision_id FROM document_stores
-              WHERE id = $1 AND can_reach_project(project_id, $2) FOR NO KEY UPDATE",
+              WHERE id = $1 AND deleted_at IS NULL AND can_reach_project(project_id, $2) FOR NO KEY UPDATE",
             store.0,
             reach.member()
         )
@@ -248,7 +248,8 @@ impl Store {
     ) -> Result<(), StoreError> {
         let cancelled = sqlx::query!(
             r#"WITH place AS MATERIALIZED (
-                   SELECT id FROM document_stores WHERE id = $1 AND can_reach_project(project_id, $2) FOR NO KEY UPDATE
+                   SELECT id FROM document_stores
+                    WHERE id = $1 AND deleted_at IS NULL AND can_reach_project(project_id, $2) FOR NO KEY UPDATE
                ), switch AS (
                    DELETE FROM embedding_switches w USING place WHERE w.store_id = place.id
                    RETURNING w.store_id, w.embedding_revision_id, w.width

@@ -168,7 +168,7 @@ async fn lock_store(transaction: &mut Transaction, reach: Reach, store: StoreId)
     sqlx::query_as!(
         Quota,
         "SELECT max_documents, max_bytes FROM document_stores
-          WHERE id = $1 AND can_reach_project(project_id, $2)
+          WHERE id = $1 AND deleted_at IS NULL AND can_reach_project(project_id, $2)
             FOR NO KEY UPDATE",
         store.0,
         reach.member()
@@ -241,9 +241,10 @@ async fn find_held(transaction: &mut Transaction, upload: &Upload, blob: i64) ->
                   same.id AS "same?", same.external_key IS NULL AS "same_is_keyless!",
                   keyed.id AS "keyed?", keyed.size AS "keyed_size?", keyed.blob_id AS "keyed_blob?"
              FROM (SELECT count(*) AS documents, coalesce(sum(size), 0)::bigint AS bytes
-                     FROM documents WHERE store_id = $1) held
+                     FROM documents WHERE store_id = $1 AND deleted_at IS NULL) held
                   LEFT JOIN LATERAL (
-                      SELECT d.id, d.external_key FROM documents d WHERE d.store_id = $1 AND d.blob_id = $2
+                      SELECT d.id, d.external_key FROM documents d
+                       WHERE d.store_id = $1 AND d.blob_id = $2 AND d.deleted_at IS NULL
                        ORDER BY d.external_key IS NOT NULL, d.id LIMIT 1) same ON true
                   LEFT JOIN documents keyed ON keyed.store_id = $1 AND keyed.external_key = $3"#,
         upload.store.0,
@@ -312,7 +313,8 @@ async fn replace(
                 content_version = content_version + 1, status = 'pending', run_at = clock_timestamp(), claimed_by = NULL,
                 claim_token = claim_token + 1, claimed_at = NULL, lease_until = NULL, attempts = 0, parser_deaths = 0,
                 retries = 0, retrying_since = NULL, stage = NULL, progress_done = 0, progress_total = 0,
-                error_code = NULL, error_text = NULL, updated_at = clock_timestamp()
+                error_code = NULL, error_text = NULL, priority = 5, replaced_at = clock_timestamp(),
+                updated_at = clock_timestamp()
           WHERE id = $1",
         document.0,
         blob,

@@ -8,6 +8,7 @@ use providers::{AddressPolicy, HttpOptions, Providers};
 use runtime::Health;
 use store::Store;
 use store::logins::LoginLimits;
+use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 use vault::Vault;
 
@@ -36,6 +37,8 @@ pub(crate) struct App {
     pub(crate) health: Health,
     /// Work that goes on after a request has gone.
     pub(crate) tasks: TaskTracker,
+    /// Told when something was deleted whose rows are to be removed.
+    pub(crate) deleted: Notify,
     /// How many logins may fail.
     pub(crate) login_limits: LoginLimits,
     /// How long a session lasts.
@@ -60,6 +63,7 @@ impl App {
             vault,
             health,
             tasks: TaskTracker::new(),
+            deleted: Notify::new(),
             login_limits: settings.login_limits,
             session_ttl: settings.session_ttl,
             max_upload: settings.max_upload,

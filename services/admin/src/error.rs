@@ -40,8 +40,6 @@ pub(crate) enum ApiError {
          another model"
     )]
     ConnectionInUse,
-    #[error("the store still holds documents; delete them first")]
-    StoreNotEmpty,
     #[error("calls were made under this project; its history keeps it from being deleted")]
     HasUsage,
     #[error("the item was changed or locked by somebody else meanwhile; read it again and repeat")]

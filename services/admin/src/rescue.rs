@@ -103,7 +103,6 @@ impl Face {
             ApiError::SetupDone => Self::new(StatusCode::CONFLICT).code("setup_completed"),
             ApiError::Referenced => Self::new(StatusCode::CONFLICT).code("still_referenced"),
             ApiError::ConnectionInUse => Self::new(StatusCode::CONFLICT).code("connection_in_use"),
-            ApiError::StoreNotEmpty => Self::new(StatusCode::CONFLICT).code("store_not_empty"),
             ApiError::HasUsage => Self::new(StatusCode::CONFLICT).code("project_has_usage"),
             ApiError::Changed => Self::new(StatusCode::CONFLICT).code("changed_meanwhile"),
             ApiError::MediaType(_) | ApiError::Encoded => Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE),

@@ -10,7 +10,7 @@ WITH changed AS (
      WHERE p.id = $1 AND p.revision = $2 AND can_reach_project(p.id, $18)
        AND ($4::bigint IS NULL OR EXISTS (SELECT FROM routes r WHERE r.id = $4 AND r.project_id = p.id))
        AND ($5::bigint IS NULL
-            OR EXISTS (SELECT FROM document_stores s WHERE s.id = $5 AND s.project_id = p.id)
+            OR EXISTS (SELECT FROM document_stores s WHERE s.id = $5 AND s.deleted_at IS NULL AND s.project_id = p.id)
             OR EXISTS (SELECT FROM project_stores g WHERE g.store_id = $5 AND g.project_id = p.id))
     RETURNING id)
 SELECT record_change('project', id, $19) FROM changed

@@ -29,6 +29,7 @@ async fn add_store(store: &Store, project: ProjectId, name: &str, model: &str) -
         max_running: 0,
         max_documents: 0,
         max_bytes: 0,
+        max_age_days: 0,
     };
     let new = NewDocumentStore {
         project,

@@ -193,7 +193,7 @@ async fn each_step_of_a_move_can_be_cut_off_and_done_again() -> anyhow::Result<(
     // What is written and deleted from now on is found and not found at once, wherever it lies.
     fixture.add(60..70).await?;
     let entry = AuditEntry::new(Actor::named("test"), "document.delete");
-    backend.delete_document(Reach::All, first, &entry).await?;
+    delete(backend, first, &entry).await?;
     let left: Vec<i32> = (30..70).collect();
     assert_eq!(fixture.found(100, Some(10)).await?, left);
     assert_eq!(fixture.found(100, None).await?, left);
@@ -274,7 +274,7 @@ async fn a_table_goes_with_its_store_and_with_its_model() -> anyhow::Result<()> 
 
     assert!(backend.open_vector_table(fixture.store).await?, "the new model gets one of its own");
     let entry = AuditEntry::new(Actor::named("test"), "store.delete");
-    backend.delete_document(Reach::All, document, &entry).await?;
+    delete(backend, document, &entry).await?;
     backend.delete_document_store(Reach::All, fixture.store, &entry).await?;
     assert_eq!(backend.list_obsolete_vector_tables().await?, obsolete);
     assert!(backend.drop_vector_table(fixture.store, 4).await?);
@@ -325,4 +325,11 @@ async fn a_search_that_is_kept_waiting_ends_at_its_deadline() -> anyhow::Result<
     holder.rollback().await?;
     assert_eq!(fixture.found(10, None).await?.len(), 10);
     Ok(())
+}
+
+/// Deletes a document with its rows.
+async fn delete(backend: &Store, document: DocumentId, entry: &AuditEntry) -> anyhow::Result<()> {
+    backend.delete_document(Reach::All, document, entry).await?;
+    while backend.delete_old_versions(document).await? {}
+    Ok(backend.remove_document(document).await?)
 }

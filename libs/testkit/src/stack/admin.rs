@@ -76,10 +76,18 @@ impl Admin {
     /// # Errors
     /// When there is no answer.
     pub async fn try_upload(&self, store: i64, name: &str, bytes: Vec<u8>) -> anyhow::Result<(StatusCode, Value)> {
+        self.try_upload_to(&format!("/rag-stores/{store}/documents"), name, bytes).await
+    }
+
+    /// Uploads one file to a path, which may say more about it; whatever the answer.
+    ///
+    /// # Errors
+    /// When there is no answer.
+    pub async fn try_upload_to(&self, path: &str, name: &str, bytes: Vec<u8>) -> anyhow::Result<(StatusCode, Value)> {
         let part = reqwest::multipart::Part::bytes(bytes).file_name(name.to_owned());
         let form = reqwest::multipart::Form::new().part("file", part);
-        let url = format!("{}/rag-stores/{store}/documents", self.url);
-        let answer = self.http.post(url).bearer_auth(&self.token).multipart(form).send().await?;
+        let answer =
+            self.http.post(format!("{}{path}", self.url)).bearer_auth(&self.token).multipart(form).send().await?;
         let status = answer.status();
         Ok((status, serde_json::from_slice(&answer.bytes().await?).unwrap_or_default()))
     }

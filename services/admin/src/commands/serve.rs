@@ -56,6 +56,7 @@ pub(super) async fn run(process: Process, settings: Settings) -> anyhow::Result<
     let housekeeping = CancellationToken::new();
     app.tasks.spawn(jobs::run(Arc::clone(&app), housekeeping.clone()));
     app.tasks.spawn(jobs::embeddings::run(Arc::clone(&app), housekeeping.clone()));
+    app.tasks.spawn(jobs::removals::run(Arc::clone(&app), housekeeping.clone()));
     app.tasks.spawn(jobs::rollups::run(Arc::clone(&app), housekeeping.clone()));
     membership.active();
     health.started();

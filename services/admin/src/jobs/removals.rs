@@ -96,3 +96,71 @@ async fn remove(store: &Store, document: DocumentId) -> Result<(), StoreError> {
     }
     store.remove_document(document).await
 }
+
+#[cfg(test)]
+mod tests {
+    use testkit::RoleName;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn documents_older_than_their_store_keeps_them_go_and_new_content_makes_a_document_young() {
+        let database = testkit::database().await.unwrap();
+        let project = database.insert_project("p", "").await.unwrap();
+        let embedding = database.insert_connection("embed", "http://127.0.0.1:1/v1", "demo-embed").await.unwrap();
+        let documents = database.insert_document_store(project, embedding, 3).await.unwrap();
+        let mut made = Vec::new();
+        for name in ["old.txt", "replaced.txt", "new.txt"] {
+            made.push(database.insert_document(documents, name).await.unwrap());
+        }
+        database.leave_old_version(made[0]).await.unwrap();
+        let pool = database.superuser_pool().await.unwrap();
+        sqlx::query(
+            "UPDATE documents SET created_at = now() - interval '31 days',
+                                  replaced_at = CASE file_name WHEN 'replaced.txt' THEN now() END
+              WHERE file_name <> 'new.txt'",
+        )
+        .execute(&pool)
+        .await
+        .unwrap();
+        let stores = [(); 3].map(|()| database.store(RoleName::Backend).unwrap());
+        assert_eq!(pass(&stores[0]).await.unwrap(), Done::default(), "it keeps them for ever");
+        sqlx::query("UPDATE document_stores SET max_age_days = 30").execute(&pool).await.unwrap();
+        let passes = futures::future::try_join_all(stores.iter().map(pass)).await.unwrap();
+        assert_eq!(passes.iter().map(|done| done.aged).sum::<u64>(), 1, "{passes:?}");
+        let left: Vec<i64> = sqlx::query_scalar("SELECT id FROM documents ORDER BY id").fetch_all(&pool).await.unwrap();
+        assert_eq!(left, [made[1].0, made[2].0]);
+        let (chunks, told): (i64, i64) = sqlx::query_as(
+            "SELECT (SELECT count(*) FROM chunks),
+                    (SELECT count(*) FROM audit_logs WHERE action = 'document.expire' AND details = '{\"documents\": 1}')",
+        )
+        .fetch_one(&pool)
+        .await
+        .unwrap();
+        assert_eq!((chunks, told), (0, 1));
+    }
+
+    #[tokio::test]
+    async fn a_deleted_store_is_removed_by_whoever_gets_to_it_first() {
+        let database = testkit::database().await.unwrap();
+        let project = database.insert_project("p", "").await.unwrap();
+        let embedding = database.insert_connection("embed", "http://127.0.0.1:1/v1", "demo-embed").await.unwrap();
+        let documents = database.insert_document_store(project, embedding, 3).await.unwrap();
+        let first = database.insert_document(documents, "a.txt").await.unwrap();
+        database.leave_old_version(first).await.unwrap();
+        database.copy_document(first, &[documents], 1_200, "pending").await.unwrap();
+        let stores = [(); 3].map(|()| database.store(RoleName::Backend).unwrap());
+        let entry = store::audit::AuditEntry::new(store::audit::Actor::named("test"), "rag_store.delete");
+        stores[0].delete_document_store(store::Reach::All, documents, &entry).await.unwrap();
+        let passes = futures::future::try_join_all(stores.iter().map(pass)).await.unwrap();
+        assert_eq!(passes.iter().map(|done| done.stores).sum::<u64>(), 1, "{passes:?}");
+        let pool = database.superuser_pool().await.unwrap();
+        let left: i64 = sqlx::query_scalar(
+            "SELECT (SELECT count(*) FROM documents) + (SELECT count(*) FROM chunks) + (SELECT count(*) FROM document_stores)",
+        )
+        .fetch_one(&pool)
+        .await
+        .unwrap();
+        assert_eq!(left, 0);
+    }
+}

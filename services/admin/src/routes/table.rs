@@ -59,6 +59,8 @@ pub(crate) fn rows() -> Vec<Row> {
         PATCH  "/rag-stores/{id}", EDITOR, Some("rag_store.update") => rag_stores::update::handle;
         DELETE "/rag-stores/{id}", EDITOR, Some("rag_store.delete") => rag_stores::delete::handle;
 
+        POST   "/rag-stores/{id}/reprocess", EDITOR, Some("rag_store.reprocess_all") => rag_stores::reprocess::handle;
+
         GET    "/rag-stores/{id}/documents", VIEWER, NOTHING                    => documents::list::handle;
         POST   "/rag-stores/{id}/documents", EDITOR, Some("document.upload")    => documents::upload::handle;
         GET    "/documents/{id}",            VIEWER, NOTHING                    => documents::get::handle;

@@ -192,6 +192,7 @@ async fn every_write_of_the_table_leaves_its_entry() -> anyhow::Result<()> {
     assert_eq!(status, StatusCode::ACCEPTED, "{document}");
     let document = format!("/documents/{}", document["id"]);
     works(Method::POST, &format!("{document}/reprocess"), json!({})).await?;
+    works(Method::POST, &format!("/rag-stores/{store}/reprocess"), json!({})).await?;
     works(Method::DELETE, &document, json!({})).await?;
     works(Method::DELETE, &format!("/rag-stores/{store}"), json!({})).await?;
     works(Method::DELETE, &format!("/projects/{project}"), json!({})).await?;

@@ -92,6 +92,8 @@ async fn a_store_changes_over_when_each_live_chunk_has_its_new_vector_and_not_be
         // Meanwhile one document goes and another becomes live.
         let bare = fixture.store.list_bare_chunks(&switch, DocumentId(0), 100).await?;
         fixture.store.delete_document(Reach::All, gone, &entry()).await?;
+        while fixture.store.delete_old_versions(gone).await? {}
+        fixture.store.remove_document(gone).await?;
         let ids: Vec<i64> = bare.iter().map(|chunk| chunk.id).collect();
         let vectors = vec![vec![0.5; usize::try_from(width)?]; ids.len()];
         assert!(fixture.store.write_switch_vectors(&switch, &ids, &vectors).await?, "what is gone is left out");

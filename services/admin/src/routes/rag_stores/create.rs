@@ -30,6 +30,7 @@ pub(crate) async fn handle(
         max_running: 0,
         max_documents: 0,
         max_bytes: 0,
+        max_age_days: 0,
     };
     let project = new.project_id.ok_or_else(|| ApiError::invalid("project_id: the project that owns the store"))?;
     let connection = new

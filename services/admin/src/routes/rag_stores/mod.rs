@@ -5,6 +5,7 @@ pub(crate) mod delete;
 pub(crate) mod get;
 pub(crate) mod list;
 mod probe;
+pub(crate) mod reprocess;
 mod switch;
 pub(crate) mod update;
 
@@ -34,6 +35,7 @@ pub(crate) struct View {
     max_running: i32,
     max_documents: i64,
     max_bytes: i64,
+    max_age_days: i32,
     document_count: i64,
     chunk_count: i64,
     bytes_used: i64,
@@ -60,6 +62,7 @@ impl From<DocumentStore> for View {
             max_running: settings.max_running,
             max_documents: settings.max_documents,
             max_bytes: settings.max_bytes,
+            max_age_days: settings.max_age_days,
             document_count: store.document_count,
             chunk_count: store.chunk_count,
             bytes_used: store.bytes_used,
@@ -87,6 +90,7 @@ pub(crate) struct Changes {
     max_running: Option<i32>,
     max_documents: Option<i64>,
     max_bytes: Option<i64>,
+    max_age_days: Option<i32>,
 }
 
 impl Changes {
@@ -108,6 +112,7 @@ impl Changes {
                 i64::MAX,
             )?,
             max_bytes: checks::within("max_bytes", self.max_bytes.unwrap_or(now.max_bytes), 0, i64::MAX)?,
+            max_age_days: checks::within("max_age_days", self.max_age_days.unwrap_or(now.max_age_days), 0, 36_500)?,
         })
     }
 }
