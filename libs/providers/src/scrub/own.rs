@@ -1,5 +1,6 @@
 //! The connection's own credential, in the forms in which it travels.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use base64::Engine;
@@ -8,9 +9,39 @@ use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 /// Fewer characters of base64 than this may be part of any word.
 const MIN_BASE64: usize = 6;
 
-/// Where the credential stands: as it is, in other letters' case, percent-encoded in part or whole, or in base64, also
-/// when other bytes stand around it there.
+/// So many bytes of a credential in a row are no accident.
+const PIECE: usize = 8;
+/// Of a shorter credential a piece would be most of it, or any word.
+const LONG: usize = 16;
+
+/// Where the credential stands: whole in any of its forms, or a piece of it as it is.
 pub(super) fn find(text: &str, own: &str) -> Vec<Range<usize>> {
+    let mut found = whole(text, own);
+    found.extend(pieces(text, own));
+    found
+}
+
+/// Pieces of the credential, which a provider may cut before it says them again.
+fn pieces(text: &str, own: &str) -> Vec<Range<usize>> {
+    if own.len() < LONG {
+        return Vec::new();
+    }
+    let (text, own) = (text.to_ascii_lowercase(), own.to_ascii_lowercase());
+    let windows: HashSet<&[u8]> = own.as_bytes().windows(PIECE).collect();
+    let mut found: Vec<Range<usize>> = Vec::new();
+    for (at, window) in text.as_bytes().windows(PIECE).enumerate().filter(|(_, window)| windows.contains(window)) {
+        let end = at + window.len();
+        match found.last_mut().filter(|last| at <= last.end) {
+            Some(last) => last.end = end,
+            None => found.push(at..end),
+        }
+    }
+    found
+}
+
+/// Where the whole credential stands: as it is, in other letters' case, percent-encoded in part or whole, or in base64, also
+/// when other bytes stand around it there.
+fn whole(text: &str, own: &str) -> Vec<Range<usize>> {
     let cores = base64_cores(own.as_bytes());
     let text = text.as_bytes();
     let mut found = Vec::new();

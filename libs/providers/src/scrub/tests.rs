@@ -82,6 +82,10 @@ fn the_own_credential_is_masked_whatever_its_shape() {
         ("MixedCase1", "header mixedcase1 or MIXEDCASE1", "header [redacted] or [redacted]"),
         ("50%41off", "it is 50%41off", "it is [redacted]"),
         ("schlüssel", "der schlüssel und schl%C3%BCssel", "der [redacted] und [redacted]"),
+        // A provider may cut it before it says it again.
+        ("q7Lw2ZkX9vTb4RmN8cYs5HdF3gJp6UeA", "no such key: q7Lw2ZkX9vTb4RmN8cYs", "no such key: [redacted]"),
+        ("q7Lw2ZkX9vTb4RmN8cYs5HdF3gJp6UeA", "it is Q7LW2ZKX...5hdf3gjp6uea!", "it is [redacted]...[redacted]!"),
+        ("q7Lw2ZkX9vTb4RmN8cYs5HdF3gJp6UeA", "it begins with q7Lw2Zk", "it begins with q7Lw2Zk"),
         ("x", "axb", "a[redacted]b"),
         ("aa", "aaaa", "[redacted]"),
     ] {
