@@ -16,6 +16,7 @@ use crate::dialect::responses::ResponsesRequest;
 use crate::dialect::{ClientDialect, UpstreamDialect, gemini, ollama};
 use crate::error::UpstreamError;
 use crate::hub::{Conversation, Lost, drop_path};
+use crate::tap::Retelling;
 
 /// A request that is read and can be made ready for any provider.
 #[derive(Clone, Debug)]
@@ -265,16 +266,18 @@ impl<'a> Inbound<'a> {
             (Self::Completions(request), UpstreamDialect::Completions) => request.call(outgoing),
             // Nobody else is led there.
             (_, UpstreamDialect::Responses | UpstreamDialect::Completions) => Err(UpstreamError::Unfit(none())),
-            (_, UpstreamDialect::Chat) => self.translated(upstream, outgoing, |conversation, dropped| {
+            (_, UpstreamDialect::Chat) => self.translated(upstream, provider, outgoing, |conversation, dropped| {
                 openai::body(conversation, provider, outgoing, dropped)
             }),
-            (_, UpstreamDialect::Messages) => self.translated(upstream, outgoing, |conversation, dropped| {
+            (_, UpstreamDialect::Messages) => self.translated(upstream, provider, outgoing, |conversation, dropped| {
                 anthropic::body(conversation, outgoing, dropped)
             }),
-            (_, UpstreamDialect::Gemini) => self
-                .translated(upstream, outgoing, |conversation, dropped| gemini::body(conversation, outgoing, dropped)),
-            (_, UpstreamDialect::Ollama) => self
-                .translated(upstream, outgoing, |conversation, dropped| ollama::body(conversation, outgoing, dropped)),
+            (_, UpstreamDialect::Gemini) => self.translated(upstream, provider, outgoing, |conversation, dropped| {
+                gemini::body(conversation, outgoing, dropped)
+            }),
+            (_, UpstreamDialect::Ollama) => self.translated(upstream, provider, outgoing, |conversation, dropped| {
+                ollama::body(conversation, outgoing, dropped)
+            }),
         }
     }
 
@@ -302,10 +305,11 @@ impl<'a> Inbound<'a> {
     fn translated(
         &self,
         upstream: UpstreamDialect,
+        provider: ProviderType,
         outgoing: &Outgoing<'_>,
         write: impl FnOnce(&Conversation<'_>, &mut Vec<Lost>) -> Result<Vec<u8>, RequestError>,
     ) -> Result<ChatCall, UpstreamError> {
-        let (mut conversation, rules) = match self {
+        let (mut conversation, mut rules) = match self {
             Self::Chat(request) => (request.conversation().map_err(UpstreamError::Unfit)?, request.rules(outgoing)),
             Self::Messages(request) => (request.conversation().map_err(UpstreamError::Unfit)?, request.rules(outgoing)),
             Self::Responses(request) => {
@@ -318,7 +322,13 @@ impl<'a> Inbound<'a> {
         };
         let at_last_user = outgoing.placement == ContextPlacement::LastUser;
         conversation.ground(outgoing.project_prompt, outgoing.context, at_last_user);
+        let longest = upstream.longest_tool_name(provider);
+        let names = longest.map(|most| conversation.shorten_names(most)).unwrap_or_default();
+        rules.retelling = Retelling::new(names, openai::prefix_of(&conversation, provider));
         let mut lost = Vec::new();
+        if upstream != UpstreamDialect::Ollama {
+            lost.extend(conversation.extras.iter().map(|(name, _)| Lost::Setting(name)));
+        }
         let body = write(&conversation, &mut lost).map_err(|error| UpstreamError::Unfit(self.in_own_words(error)))?;
         let mut dropped = conversation.dropped.clone();
         lost.into_iter().filter_map(|lost| self.name_of(lost)).for_each(|path| drop_path(&mut dropped, path));

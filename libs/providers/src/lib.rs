@@ -35,6 +35,7 @@ mod ssrf;
 mod tap;
 #[cfg(test)]
 mod test_server;
+mod tree;
 mod usage;
 
 pub use breaker::{BreakerState, Breakers, Pass};

@@ -90,11 +90,12 @@ impl ClientDialect {
     /// A stream of another dialect on its way to such a client.
     pub(crate) fn translated_tap(self, framing: Framing, reader: Box<dyn Reader>, rules: SpliceRules) -> Box<dyn Tap> {
         let writer = self.writer(&rules);
-        Box::new(Translated::new(framing, reader, writer, rules.bound, rules.member))
+        Box::new(Translated::new(framing, reader, writer, rules.bound, rules.member, rules.retelling))
     }
 
     /// A whole answer of another dialect, as such a client gets it.
     pub(crate) fn translated_answer(self, mut whole: Whole, rules: &SpliceRules) -> ChatAnswer {
+        rules.retelling.clone().retell_whole(&mut whole);
         let counted_output = rules.bound.map(|bound| whole.bound(&bound));
         let usage = whole.usage.and_then(Usage::believed);
         ChatAnswer {
@@ -166,6 +167,16 @@ impl UpstreamDialect {
                 ("/beta/completions".into(), None)
             }
             Self::Completions => ("completions".into(), None),
+        }
+    }
+
+    /// The most letters of a tool's name; `None` where there is no such bound (OpenAI API reference, Create chat completion,
+    /// `tools`; Gemini API reference, FunctionDeclaration). Anthropic takes twice as many.
+    pub(crate) fn longest_tool_name(self, provider: ProviderType) -> Option<usize> {
+        match self {
+            Self::Chat if provider == ProviderType::CustomOpenAi => None,
+            Self::Chat | Self::Gemini => Some(64),
+            Self::Messages | Self::Responses | Self::Ollama | Self::Completions => None,
         }
     }
 

@@ -314,7 +314,7 @@ fn listed(client: ClientDialect, request: &Value, provider: ProviderType) -> Vec
 #[test]
 fn what_has_no_place_is_named_as_the_client_wrote_it() {
     use ProviderType as P;
-    let parameters = json!({ "type": "object" });
+    let parameters = json!({ "type": "object", "additionalProperties": false });
     let messages = json!({
         "max_tokens": 9, "metadata": { "user_id": "u" }, "top_k": 3, "stop_sequences": ["a", "b", "c", "d", "e", " "],
         "tool_choice": { "type": "any", "disable_parallel_tool_use": true },
@@ -348,11 +348,30 @@ fn what_has_no_place_is_named_as_the_client_wrote_it() {
         ),
         (
             P::Gemini,
-            &["cache_control", redacted, signature, "metadata.user_id", "stop_sequences", one, "tools[].strict"],
+            &[
+                "cache_control",
+                redacted,
+                signature,
+                "metadata.user_id",
+                "output_config.format",
+                "stop_sequences",
+                one,
+                "tools[].strict",
+            ],
         ),
         (
             P::Ollama,
-            &["cache_control", failure, redacted, signature, "metadata.user_id", "tool_choice", one, "tools[].strict"],
+            &[
+                "cache_control",
+                failure,
+                redacted,
+                signature,
+                "metadata.user_id",
+                "output_config.effort",
+                "tool_choice",
+                one,
+                "tools[].strict",
+            ],
         ),
     ] {
         assert_eq!(listed(ClientDialect::Messages, &messages, provider), names, "{provider:?}");
@@ -388,6 +407,7 @@ fn what_has_no_place_is_named_as_the_client_wrote_it() {
                 "input[].content[].detail",
                 "input[].encrypted_content",
                 "parallel_tool_calls",
+                "reasoning.effort",
                 "safety_identifier",
                 "tool_choice",
                 "tools[].strict",
@@ -403,7 +423,7 @@ fn what_has_no_place_is_named_as_the_client_wrote_it() {
     });
     for (provider, names) in [
         (P::Anthropic, &["messages[].reasoning", "response_format"][..]),
-        (P::Gemini, &["functions[].strict", "safety_identifier"]),
+        (P::Gemini, &["functions[].strict", "response_format", "safety_identifier"]),
         (P::Ollama, &["function_call", "functions[].strict", "safety_identifier"]),
     ] {
         assert_eq!(listed(ClientDialect::Chat, &chat, provider), names, "{provider:?}");

@@ -23,6 +23,8 @@ pub(crate) enum IdRule {
     Alphanumeric(usize),
     /// At most so many characters.
     AtMost(usize),
+    /// The same, where what is cut off is to be told by what is left.
+    Shortened(usize),
 }
 
 impl IdRule {
@@ -31,7 +33,7 @@ impl IdRule {
             Self::Any => true,
             Self::Word => !id.is_empty() && id.bytes().all(is_of_word),
             Self::Alphanumeric(length) => id.len() == length && id.bytes().all(|byte| byte.is_ascii_alphanumeric()),
-            Self::AtMost(most) => id.len() <= most || id.chars().count() <= most,
+            Self::AtMost(most) | Self::Shortened(most) => id.len() <= most || id.chars().count() <= most,
         }
     }
 
@@ -55,6 +57,11 @@ impl IdRule {
                     digest /= 62;
                 }
                 letters
+            }
+            Self::Shortened(most) => {
+                let digest = format!("_{:016x}", digest(id, attempt));
+                let begins: String = id.chars().take(most.saturating_sub(digest.len())).collect();
+                begins + &digest
             }
             Self::AtMost(_) => format!("call_{:016x}", digest(id, attempt)),
         }
@@ -159,7 +166,7 @@ mod tests {
 
     use super::*;
 
-    const RULES: [IdRule; 3] = [IdRule::Word, IdRule::Alphanumeric(9), IdRule::AtMost(40)];
+    const RULES: [IdRule; 4] = [IdRule::Word, IdRule::Alphanumeric(9), IdRule::AtMost(40), IdRule::Shortened(40)];
 
     fn fitted<'a>(rule: IdRule, ids: &[&'a str]) -> FittedIds<'a> {
         FittedIds::new(rule, ids.iter().map(|id| Cow::Borrowed(*id)))

@@ -280,6 +280,8 @@ pub(crate) struct Conversation<'a> {
     pub(crate) settings: Vec<Setting<'a>>,
     /// Whom the client asks for, for the provider's abuse detection.
     pub(crate) user: Option<Cow<'a, str>>,
+    /// Members that one provider's API has, which clients of another send where they know who answers: name and value.
+    pub(crate) extras: Vec<(&'static str, &'a RawValue)>,
     pub(crate) stream: bool,
     /// Fields of the client's that have no place here, by path. A writer adds those that its provider has no place for.
     pub(crate) dropped: Vec<Cow<'a, str>>,

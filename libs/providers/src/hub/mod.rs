@@ -8,9 +8,13 @@
 mod call_ids;
 mod conversation;
 mod dropped;
+mod effort;
 mod event;
+mod format;
 mod signer;
 mod tally;
+mod tool_names;
+mod user;
 mod whole;
 
 pub(crate) use call_ids::{FittedIds, IdRule, fit_ids};
@@ -21,6 +25,8 @@ pub(crate) use conversation::{
 pub(crate) use dropped::{Lost, compact, drop_path, is_nothing, leave_out, list_rest};
 pub use event::Told;
 pub(crate) use event::{CallIds, Event, Finish, Reader, Writer};
+pub(crate) use format::in_words;
 pub(crate) use signer::{REDACTED, SIGNED, Signer, is_marked};
 pub(crate) use tally::Tally;
+pub(crate) use user::short_user;
 pub(crate) use whole::{Part, Whole};

@@ -17,6 +17,10 @@ pub(crate) const REDACTED: &str = "ragmux-redacted:";
 pub(crate) enum Signer {
     Anthropic,
     Gemini,
+    /// The same, where what is signed is said and not thought: it goes back with the text behind which it came.
+    GeminiText,
+    /// OpenRouter, for what it passes on of providers whose signatures have no form but its own: all of the detail.
+    OpenRouter,
 }
 
 impl Signer {
@@ -24,6 +28,8 @@ impl Signer {
         match self {
             Self::Anthropic => "anthropic",
             Self::Gemini => "gemini",
+            Self::GeminiText => "gemini-text",
+            Self::OpenRouter => "openrouter",
         }
     }
 

@@ -3,6 +3,7 @@
 
 mod lines;
 mod passed;
+mod retold;
 mod translated;
 
 use std::fmt;
@@ -15,6 +16,7 @@ use crate::hub::Told;
 
 pub(crate) use lines::Lines;
 pub(crate) use passed::{Member, Passed, Passing};
+pub(crate) use retold::Retelling;
 pub(crate) use translated::{Framing, Translated};
 
 /// One stream, whichever dialects it goes between.

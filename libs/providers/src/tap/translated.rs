@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 
-use super::{Lines, Tap};
+use super::{Lines, Retelling, Tap};
 use crate::dialect::openai::{OutputBound, StreamOutcome};
 use crate::error::UpstreamError;
 use crate::hub::{Event, Finish, Reader, Tally, Told, Writer};
@@ -25,6 +25,7 @@ pub(crate) struct Translated {
     writer: Box<dyn Writer>,
     tally: Tally,
     member: Option<(&'static str, String)>,
+    retelling: Retelling,
     at_start: bool,
     saw_event: bool,
     ended: bool,
@@ -38,6 +39,7 @@ impl Translated {
         writer: Box<dyn Writer>,
         bound: Option<OutputBound>,
         member: Option<(&'static str, String)>,
+        retelling: Retelling,
     ) -> Self {
         Self {
             framing,
@@ -45,6 +47,7 @@ impl Translated {
             writer,
             tally: Tally::new(bound),
             member,
+            retelling,
             at_start: true,
             saw_event: false,
             ended: false,
@@ -79,9 +82,11 @@ impl Translated {
                 }
                 let name = event.name.and_then(|name| std::str::from_utf8(name).ok());
                 self.reader.read(name, &event.data, &mut events)?;
+                let events = self.retelling.retell(events);
                 return self.take(&events, out);
             }
         }
+        let events = self.retelling.retell(events);
         self.take(&events, out)
     }
 

@@ -198,7 +198,7 @@ fn a_question_and_every_setting() {
         stream: true,
         ..asks([says("Light the lamp.")])
     };
-    let dropped = ["response_format", "stop", "temperature", "seed", "presence_penalty"];
+    let dropped = ["response_format", "stop", "temperature", "top_p", "seed", "presence_penalty"];
     sends(&conversation, include_str!("golden/settings.request.json"), &dropped);
 }
 

@@ -11,9 +11,13 @@ mod foreign;
 #[cfg(test)]
 mod golden_tests;
 mod lost;
+mod models;
+#[cfg(test)]
+mod models_tests;
 mod outgoing;
 mod reader;
 mod request;
+mod schema;
 mod stream;
 mod thinking;
 mod usage;

@@ -5,11 +5,13 @@ use std::borrow::Cow;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::thinking::{Thinking, thinking};
+use super::models::{Model, Samples};
+use super::schema::closed;
+use super::thinking::{Asked, Thinking, thinking};
 use crate::dialect::openai::{Outgoing, RequestError};
 use crate::hub::{
     Block, Conversation, FittedIds, Format, IdRule, ImageSource, Lost, Role, SettingKind, Signer, Tool, ToolChoice,
-    Turn, input_object, leave_out, text_of_document,
+    Turn, input_object, leave_out, short_user, text_of_document,
 };
 use crate::images::ImageText;
 use crate::json::Members;
@@ -20,6 +22,9 @@ const DEFAULT_MAX_TOKENS: u64 = 4096;
 
 /// What the API takes for the id of a call (its refusal of another names the pattern `^[a-zA-Z0-9_-]+$`).
 pub(super) const CALL_IDS: IdRule = IdRule::Word;
+
+/// The most letters of a user's id (Anthropic API reference, Create a Message, `metadata.user_id`).
+const LONGEST_USER: usize = 256;
 
 /// The images that the API reads (Anthropic API, Vision).
 const IMAGE_TYPES: [&str; 4] = ["image/jpeg", "image/png", "image/gif", "image/webp"];
@@ -38,7 +43,7 @@ struct Body<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     thinking: Option<Thinking>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    output_config: Option<OutputConfig<'a>>,
+    output_config: Option<OutputConfig>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     stop_sequences: Vec<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -138,20 +143,23 @@ struct ChoiceOut<'a> {
     disable_parallel_tool_use: bool,
 }
 
-#[derive(Serialize)]
-struct OutputConfig<'a> {
-    format: FormatOut<'a>,
+#[derive(Default, Serialize)]
+struct OutputConfig {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    format: Option<FormatOut>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    effort: Option<&'static str>,
 }
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum FormatOut<'a> {
-    JsonSchema { schema: &'a RawValue },
+enum FormatOut {
+    JsonSchema { schema: Box<RawValue> },
 }
 
 #[derive(Serialize)]
 struct Metadata<'a> {
-    user_id: &'a str,
+    user_id: Cow<'a, str>,
 }
 
 /// Writes a request, and adds to `dropped` what the API has no place for.
@@ -163,9 +171,10 @@ pub(crate) fn body(
     outgoing: &Outgoing<'_>,
     dropped: &mut Vec<Lost>,
 ) -> Result<Vec<u8>, RequestError> {
-    let max_tokens = max_tokens(conversation, outgoing);
+    let model = Model::of(outgoing.model);
+    let max_tokens = max_tokens(conversation, outgoing, model);
     let tool_choice = tool_choice(conversation);
-    let thinking = thinking(conversation, max_tokens, dropped);
+    let Asked { thinking, effort } = thinking(conversation, model, max_tokens, dropped);
     let ids = conversation.fitted_ids(CALL_IDS);
     let mut turns: Vec<(Role, Vec<BlockOut<'_>>)> = Vec::with_capacity(conversation.turns.len());
     for turn in &conversation.turns {
@@ -198,12 +207,12 @@ pub(crate) fn body(
         messages,
         tools: conversation.tools.iter().map(tool).collect(),
         tool_choice,
-        output_config: None,
+        output_config: effort.map(|effort| OutputConfig { effort: Some(effort), format: None }),
         stop_sequences: conversation.stop.iter().map(AsRef::as_ref).filter(|stop| !stop.trim().is_empty()).collect(),
         temperature: None,
         top_p: None,
         top_k: None,
-        metadata: conversation.user.as_deref().map(|user_id| Metadata { user_id }),
+        metadata: conversation.user.as_deref().map(|user| Metadata { user_id: short_user(user, LONGEST_USER) }),
         stream: conversation.stream,
         thinking,
     };
@@ -220,7 +229,11 @@ pub(crate) fn body(
             for (member, _) in lost.iter().filter(|(_, is_lost)| *is_lost) {
                 leave_out(dropped, Lost::BesideSchema(member));
             }
-            body.output_config = Some(OutputConfig { format: FormatOut::JsonSchema { schema } });
+            let (schema, is_less) = closed(schema).unwrap_or_else(|| ((*schema).to_owned(), false));
+            if is_less {
+                leave_out(dropped, Lost::BesideSchema("schema"));
+            }
+            body.output_config.get_or_insert_default().format = Some(FormatOut::JsonSchema { schema });
         }
         None => {}
     }
@@ -228,7 +241,7 @@ pub(crate) fn body(
         // Refused by the API: they consist of white space.
         leave_out(dropped, Lost::Stop);
     }
-    settings(conversation, &mut body, dropped);
+    settings(conversation, model, &mut body, dropped);
     serde_json::to_vec(&body).map_err(|error| RequestError::Malformed(error.to_string()))
 }
 
@@ -247,10 +260,11 @@ fn trim_end(last: Option<&mut Message<'_>>) {
 }
 
 /// The bound of the answer, reasoning included.
-fn max_tokens(conversation: &Conversation<'_>, outgoing: &Outgoing<'_>) -> u64 {
+fn max_tokens(conversation: &Conversation<'_>, outgoing: &Outgoing<'_>, model: Model) -> u64 {
     let asked = conversation.output_limit.or(outgoing.max_output).unwrap_or(DEFAULT_MAX_TOKENS);
     let kept = outgoing.output_bound.map(|bound| conversation.output_limit.unwrap_or(u64::MAX).min(bound.tokens));
-    kept.unwrap_or(asked).max(1)
+    // More than a model can write is refused.
+    kept.unwrap_or(asked).min(model.most_output.unwrap_or(u64::MAX)).max(1)
 }
 
 fn system<'a>(conversation: &'a Conversation<'_>) -> Result<Option<Content<'a>>, RequestError> {
@@ -378,11 +392,17 @@ fn document<'a>(media_type: &'a str, data: &'a str) -> Result<Source<'a>, Reques
 }
 
 fn tool<'a>(tool: &'a Tool<'_>) -> ToolOut<'a> {
+    let is_strict = tool.strict == Some(true);
+    // Arguments that are held to a schema are held to it like answers.
+    let input_schema = match schema(tool.parameters) {
+        schema if is_strict => closed(&schema).map_or(schema, |(closed, _)| Cow::Owned(closed)),
+        schema => schema,
+    };
     ToolOut {
         name: &tool.name,
         description: tool.description.as_deref(),
-        input_schema: schema(tool.parameters),
-        strict: tool.strict == Some(true),
+        input_schema,
+        strict: is_strict,
         cache_control: tool.cache,
     }
 }
@@ -421,11 +441,18 @@ fn tool_choice<'a>(conversation: &'a Conversation<'_>) -> Option<ChoiceOut<'a>> 
     }
 }
 
-fn settings<'a>(conversation: &'a Conversation<'_>, body: &mut Body<'a>, dropped: &mut Vec<Lost>) {
+fn settings<'a>(conversation: &'a Conversation<'_>, model: Model, body: &mut Body<'a>, dropped: &mut Vec<Lost>) {
     let thinks = body.thinking.is_some();
+    let has_temperature = conversation.settings.iter().any(|setting| setting.kind == SettingKind::Temperature);
     for setting in &conversation.settings {
         let number = setting.value.get().parse::<f64>();
         match setting.kind {
+            // As it is anyway.
+            SettingKind::Temperature if model.samples == Samples::Never && number == Ok(1.0) => {}
+            _ if model.samples == Samples::Never => leave_out(dropped, Lost::Setting(setting.name)),
+            SettingKind::TopP if model.samples == Samples::ByOne && has_temperature && !thinks => {
+                leave_out(dropped, Lost::Setting(setting.name));
+            }
             // Other than as it is, the model does not think (Anthropic API reference, Extended thinking).
             SettingKind::Temperature if !thinks => {
                 if number.is_ok_and(|number| number > 1.0) {

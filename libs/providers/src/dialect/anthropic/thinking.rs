@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::models::{Model, Thinks};
 use crate::hub::{Block, Conversation, Effort, Lost, Role, Signer, ToolChoice, leave_out};
 
 /// The least budget that the API takes, which must lie below `max_tokens` (Anthropic API reference, Create a Message,
@@ -12,29 +13,56 @@ pub(super) const LEAST_BUDGET: u64 = 1024;
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum Thinking {
     Enabled { budget_tokens: u64 },
+    Adaptive,
 }
 
-/// The thinking that the client asks for, where the API allows it: the budget lies below the answer's bound, no tool is
+/// What the model is told of its thinking.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Asked {
+    pub(super) thinking: Option<Thinking>,
+    /// `output_config.effort`, beside thinking that is the model's own business.
+    pub(super) effort: Option<&'static str>,
+}
+
+/// The thinking that the client asks for, where the API allows it: a budget lies below the answer's bound, no tool is
 /// forced, and a turn of tools that began without signed thoughts goes on without (Anthropic API reference, Extended
-/// thinking).
-pub(super) fn thinking(conversation: &Conversation<'_>, max_tokens: u64, dropped: &mut Vec<Lost>) -> Option<Thinking> {
-    let reasoning = conversation.reasoning?;
+/// thinking; the last does not hold where the model thinks as it sees fit: Adaptive thinking).
+pub(super) fn thinking(
+    conversation: &Conversation<'_>,
+    model: Model,
+    max_tokens: u64,
+    dropped: &mut Vec<Lost>,
+) -> Asked {
+    let Some(reasoning) = conversation.reasoning else { return Asked::default() };
     let budget = match (reasoning.budget, reasoning.effort) {
-        (Some(0), _) | (None, None | Some(Effort::None)) => return None,
+        (Some(0), _) | (None, None | Some(Effort::None)) => return Asked::default(),
         (Some(budget), _) => budget,
         (None, Some(effort)) => share(effort, max_tokens),
     };
+    let is_adaptive = match model.thinks {
+        Thinks::Never | Thinks::ByBudget => false,
+        Thinks::Either => reasoning.budget.is_none(),
+        Thinks::Adaptively => true,
+    };
     let budget_tokens = budget.max(LEAST_BUDGET);
     let is_forced = matches!(conversation.tool_choice, Some(ToolChoice::Required | ToolChoice::Named(_)));
-    if budget_tokens >= max_tokens || (is_forced && !conversation.tools.is_empty()) || goes_on_without(conversation) {
+    let has_no_room = !is_adaptive && (budget_tokens >= max_tokens || goes_on_without(conversation));
+    if model.thinks == Thinks::Never || (is_forced && !conversation.tools.is_empty()) || has_no_room {
         leave_out(dropped, Lost::Setting(reasoning.name));
-        return None;
+        return Asked::default();
+    }
+    if is_adaptive {
+        if reasoning.budget.is_some() {
+            leave_out(dropped, Lost::Budget);
+        }
+        let effort = reasoning.as_effort().and_then(|effort| model.word(effort));
+        return Asked { thinking: Some(Thinking::Adaptive), effort };
     }
     if reasoning.budget.is_some() && reasoning.effort.is_some() {
         // One of the two is all that can be said.
         leave_out(dropped, Lost::Effort);
     }
-    Some(Thinking::Enabled { budget_tokens })
+    Asked { thinking: Some(Thinking::Enabled { budget_tokens }), effort: None }
 }
 
 /// What an effort is of the bound that thoughts and answer share. The shares are those that OpenRouter documents for

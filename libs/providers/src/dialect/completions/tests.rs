@@ -69,7 +69,7 @@ fn texts_and_tokens_go_on_one_or_many() {
         (r#""prompt":"a","best_of":0"#, "best_of must be a whole number from 1 to 128"),
         (r#""prompt":"a","n":1000"#, "n must be a whole number from 1 to 128"),
         (r#""prompt":"a","echo":1"#, "echo must be true or false"),
-        (r#""prompt":"a","max_tokens":-1"#, "max_tokens must be a whole number, zero or more"),
+        (r#""prompt":"a","max_tokens":-2"#, "max_tokens must be a whole number, zero or more"),
         (r#""prompt":"a","stream":true,"stream_options":7"#, "stream_options must be an object"),
     ] {
         assert_eq!(parse(&format!("{{{members}}}")).unwrap_err().to_string(), said, "{members}");

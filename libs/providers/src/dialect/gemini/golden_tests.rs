@@ -37,6 +37,10 @@ fn an_answer_reads_the_same_streamed_and_whole() {
         text: text.to_owned(),
         signature: signature.map(|own| format!("ragmux-signed:gemini:{own}")),
     };
+    let texts = |own: &str| Part::Reasoning {
+        text: String::new(),
+        signature: Some(format!("ragmux-signed:gemini-text:{own}")),
+    };
     for (stream, whole, parts, finish, usage) in [
         (
             include_str!("golden/text.sse"),
@@ -59,7 +63,7 @@ fn an_answer_reads_the_same_streamed_and_whole() {
         (
             include_str!("golden/reasoning.sse"),
             include_str!("golden/reasoning.json"),
-            vec![thought("Nine times seven.", None), text("63"), thought("", Some("c2lnbmVk"))],
+            vec![thought("Nine times seven.", None), text("63"), texts("c2lnbmVk")],
             Finish::Stop,
             Usage { reasoning_tokens: 19, ..used(30, 25) },
         ),
@@ -208,7 +212,12 @@ fn a_question_and_every_setting() {
         stream: true,
         ..asks([says("Light the lamp.")])
     };
-    sends(&conversation, &plain, include_str!("golden/settings.request.json"), &["stop", "user"]);
+    sends(
+        &conversation,
+        &plain,
+        include_str!("golden/settings.request.json"),
+        &["frequency_penalty", "presence_penalty", "stop", "user"],
+    );
     let bound = OutputBound { field: "max_tokens", tokens: 20, family: tokens::Family::Estimated, prompt_tokens: 0 };
     let bounded = Outgoing { output_bound: Some(bound), ..plain };
     for (asked, sent) in [(Some(300), 20), (Some(7), 7), (None, 20)] {
@@ -304,6 +313,28 @@ fn signatures_go_back_to_where_they_came_from() {
         sent(old, vec![thought("t"), says("a")]),
         json!([{ "text": "t", "thought": true }, { "text": "a", "thoughtSignature": "c2ln" }])
     );
+    // A text's own stays with it, wherever a client keeps it, and a thought's before a call that has one of its own.
+    let texts = || Block::Reasoning { text: "".into(), signature: Some("ragmux-signed:gemini-text:dGV4dA==".into()) };
+    let own = |id: &str, signature| json!({ "functionCall": { "id": id, "name": "f", "args": {} }, "thoughtSignature": signature });
+    let unsigned = |id: &str| json!({ "functionCall": { "id": id, "name": "f", "args": {} } });
+    let signed_text = json!({ "text": "a", "thoughtSignature": "dGV4dA==" });
+    assert_eq!(
+        sent(old, vec![says("a"), texts(), called("1", "f", "", Some("b3du")), called("2", "f", "", None)]),
+        json!([signed_text, own("1", "b3du"), unsigned("2")])
+    );
+    assert_eq!(
+        sent(old, vec![says("a"), texts(), thought(""), called("1", "f", "", None), called("2", "f", "", None)]),
+        json!([signed_text, own("1", "c2ln"), unsigned("2")])
+    );
+    assert_eq!(
+        sent(old, vec![texts(), says("a"), called("1", "f", "", Some("b3du"))]),
+        json!([signed_text, own("1", "b3du")])
+    );
+    assert_eq!(
+        sent(old, vec![thought("t"), called("1", "f", "", Some("b3du")), called("2", "f", "", None)]),
+        json!([{ "text": "t", "thought": true }, { "text": "", "thoughtSignature": "c2ln" }, own("1", "b3du"), unsigned("2")])
+    );
+    assert_eq!(sent(old, vec![texts()]), json!([{ "text": "", "thoughtSignature": "dGV4dA==" }]));
     let lost = || vec![called("1", "f", "{}", None), called("2", "f", "{}", None)];
     assert_eq!(sent(old, lost())[0].get("thoughtSignature"), None);
     let marked = sent("gemini-3-pro-preview", lost());
@@ -361,4 +392,31 @@ fn an_answer_in_a_form_and_after_thought() {
 fn a_model_is_a_resource() {
     assert_eq!(path("gemini-2.5-flash", "generateContent"), "models/gemini-2.5-flash:generateContent");
     assert_eq!(path("tunedModels/mine", "generateContent"), "tunedModels/mine:generateContent");
+}
+
+#[test]
+fn tools_and_a_form_go_together_where_the_model_takes_both() {
+    let schema = r#"{"type":"object","properties":{"lit":{"type":"boolean"}}}"#;
+    let mut conversation = Conversation {
+        format: Some(Format::Schema { name: "lamp".into(), description: None, schema: raw(schema), strict: None }),
+        tools: vec![tool("look", None)],
+        ..asks([says("Is it lit?")])
+    };
+    let sent = |conversation: &Conversation<'_>, model| {
+        let mut lost = Vec::new();
+        let body = body(conversation, &outgoing(model), &mut lost).unwrap();
+        (serde_json::from_slice::<Value>(&body).unwrap(), words(&lost))
+    };
+    let (both, dropped) = sent(&conversation, "gemini-3-flash-preview");
+    assert_eq!((&both["generationConfig"]["responseMimeType"], dropped.len()), (&json!("application/json"), 0));
+    assert!(both.get("tools").is_some() && both.get("systemInstruction").is_none());
+    let (one, dropped) = sent(&conversation, "gemini-2.5-flash");
+    assert_eq!((one.get("generationConfig"), dropped), (None, vec!["response_format".to_owned()]));
+    let told = one["systemInstruction"]["parts"][0]["text"].as_str().unwrap();
+    assert!(one.get("tools").is_some() && told.contains(schema));
+    // Tools that may not be called anyway go first.
+    conversation.tool_choice = Some(ToolChoice::None);
+    let (one, dropped) = sent(&conversation, "gemini-2.5-flash");
+    assert_eq!((one.get("tools"), one.get("toolConfig"), dropped.len()), (None, None, 0));
+    assert_eq!(one["generationConfig"]["responseMimeType"], "application/json");
 }

@@ -4,6 +4,7 @@ mod embeddings;
 mod error;
 #[cfg(test)]
 mod golden_tests;
+mod models;
 mod outgoing;
 mod reader;
 mod schema;

@@ -6,13 +6,14 @@ use std::collections::HashMap;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use super::models::{insists_on_signatures, most_output, refuses_penalties, takes_tools_with_form};
 use super::schema::{Room, Schema, answer, parameters};
-use super::thinking::{Thinking, insists_on_signatures, thinking};
+use super::thinking::{Thinking, thinking};
 use super::{IMAGE_TYPES, is_file};
 use crate::dialect::openai::{Outgoing, RequestError};
 use crate::hub::{
-    Block, Conversation, Format, ImageSource, Lost, Role, SettingKind, Signer, Tool, ToolChoice, Turn, input_object,
-    joined_text, leave_out,
+    Block, Conversation, Format, ImageSource, Lost, Role, SettingKind, Signer, Tool, ToolChoice, Turn, in_words,
+    input_object, joined_text, leave_out,
 };
 use crate::images::ImageText;
 use crate::json::Members;
@@ -60,12 +61,16 @@ impl<'a> Part<'a> {
     fn of(data: Data<'a>) -> Self {
         Self { data, thought: false, thought_signature: None }
     }
+
+    fn is_unsigned_text(&self) -> bool {
+        matches!(self.data, Data::Text(_)) && !self.thought && self.thought_signature.is_none()
+    }
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 enum Data<'a> {
-    Text(&'a str),
+    Text(Cow<'a, str>),
     #[serde(rename = "inlineData", rename_all = "camelCase")]
     Inline {
         mime_type: &'a str,
@@ -186,13 +191,19 @@ pub(crate) fn body(
     if contents.is_empty() {
         return Err(invalid("a conversation with something said by the user"));
     }
-    let rules = writing.parts(&conversation.system)?;
+    let mut rules = writing.parts(&conversation.system)?;
+    let clash = Clash::of(conversation, outgoing.model);
+    if let (Clash::Form, Some(format)) = (clash, &conversation.format) {
+        writing.drop(Lost::Format);
+        rules.push(Part::of(Data::Text(in_words(format).into())));
+    }
+    let has_tools = clash != Clash::Tools;
     let body = Body {
         system_instruction: (!rules.is_empty()).then_some(Content { role: None, parts: rules }),
         contents,
-        tools: writing.tools(),
-        tool_config: tool_config(conversation),
-        generation_config: writing.config(),
+        tools: if has_tools { writing.tools() } else { Vec::new() },
+        tool_config: tool_config(conversation).filter(|_| has_tools),
+        generation_config: writing.config(clash != Clash::Form),
     };
     if conversation.parallel_tools == Some(false) && !conversation.tools.is_empty() {
         writing.drop(Lost::OneAtATime);
@@ -201,6 +212,25 @@ pub(crate) fn body(
         writing.drop(Lost::User);
     }
     serde_json::to_vec(&body).map_err(|error| RequestError::Malformed(error.to_string()))
+}
+
+/// What of a request cannot go together.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Clash {
+    Nothing,
+    /// The form of the answer goes, and is told to the model.
+    Form,
+    /// The tools go, of which the model may call none anyway.
+    Tools,
+}
+
+impl Clash {
+    fn of(conversation: &Conversation<'_>, model: &str) -> Self {
+        if conversation.tools.is_empty() || conversation.format.is_none() || takes_tools_with_form(model) {
+            return Self::Nothing;
+        }
+        if conversation.tool_choice == Some(ToolChoice::None) { Self::Tools } else { Self::Form }
+    }
 }
 
 fn invalid(must: &'static str) -> RequestError {
@@ -245,15 +275,23 @@ impl<'a> Writing<'a, '_> {
     where
         'c: 'a,
     {
-        let mut parts = Vec::new();
-        // A thought's signature stands with what followed from it.
-        let mut signature: Option<Cow<'a, str>> = None;
+        let mut parts: Vec<Part<'a>> = Vec::new();
+        // A thought's signature stands with what followed from it, and a text's with the text.
+        let (mut signature, mut of_text): (Option<Cow<'a, str>>, Option<Cow<'a, str>>) = (None, None);
+        let alone = |signature| Part { thought_signature: Some(signature), ..Part::of(Data::Text("".into())) };
         for block in blocks {
             if let Block::Reasoning { text, signature: given } = block {
                 if !text.is_empty() {
-                    parts.push(Part { thought: true, ..Part::of(Data::Text(text)) });
+                    parts.push(Part { thought: true, ..Part::of(Data::Text(Cow::Borrowed(text))) });
                 }
-                signature = self.own(given.as_deref(), Lost::Signature).or(signature);
+                if let Some(own) = given.as_deref().and_then(|given| Signer::GeminiText.own(given)) {
+                    match parts.last_mut().filter(|part| part.is_unsigned_text()) {
+                        Some(part) => part.thought_signature = Some(Cow::Borrowed(own)),
+                        None => of_text = Some(Cow::Borrowed(own)),
+                    }
+                } else if let Some(own) = self.own(given.as_deref(), Lost::Signature) {
+                    parts.extend(signature.replace(own).map(alone));
+                }
                 continue;
             }
             let own = match block {
@@ -261,13 +299,17 @@ impl<'a> Writing<'a, '_> {
                 _ => None,
             };
             if let Some(data) = self.data(block)? {
-                let thought_signature = own.or_else(|| signature.take());
+                if own.is_some() {
+                    parts.extend(signature.take().map(alone));
+                }
+                let is_text = matches!(data, Data::Text(_));
+                let texts = of_text.take_if(|_| is_text);
+                let thought_signature = own.or(texts).or_else(|| signature.take());
                 parts.push(Part { data, thought: false, thought_signature });
             }
         }
-        if signature.is_some() {
-            parts.push(Part { thought_signature: signature, ..Part::of(Data::Text("")) });
-        }
+        parts.extend(of_text.map(alone));
+        parts.extend(signature.map(alone));
         Ok(parts)
     }
 
@@ -291,7 +333,7 @@ impl<'a> Writing<'a, '_> {
         }
         Ok(Some(match block {
             Block::Text { text, .. } if text.is_empty() => return Ok(None),
-            Block::Text { text, .. } => Data::Text(text),
+            Block::Text { text, .. } => Data::Text(Cow::Borrowed(text)),
             Block::Image { source, detail, .. } => {
                 if detail.as_deref().is_some_and(|detail| detail != "auto") {
                     self.drop(Lost::Detail);
@@ -346,10 +388,17 @@ impl<'a> Writing<'a, '_> {
         if function_declarations.is_empty() { Vec::new() } else { vec![Tools { function_declarations }] }
     }
 
-    fn config(&mut self) -> GenerationConfig<'a> {
+    fn config(&mut self, has_form: bool) -> GenerationConfig<'a> {
         let conversation = self.conversation;
         let mut config = GenerationConfig::default();
         for setting in &conversation.settings {
+            let is_penalty = matches!(setting.kind, SettingKind::FrequencyPenalty | SettingKind::PresencePenalty);
+            if is_penalty && refuses_penalties(self.outgoing.model) {
+                if setting.value.get().parse() != Ok(0.0) {
+                    self.drop(Lost::Setting(setting.name));
+                }
+                continue;
+            }
             let place = match setting.kind {
                 SettingKind::Temperature => &mut config.temperature,
                 SettingKind::TopP => &mut config.top_p,
@@ -360,13 +409,15 @@ impl<'a> Writing<'a, '_> {
             };
             *place = Some(setting.value);
         }
-        config.max_output_tokens = conversation.output_within(self.outgoing.output_bound.map(|bound| bound.tokens));
+        let limit = conversation.output_within(self.outgoing.output_bound.map(|bound| bound.tokens));
+        let most = most_output(self.outgoing.model).unwrap_or(u64::MAX);
+        config.max_output_tokens = limit.map(|limit| limit.min(most));
         let stops = conversation.stop.iter().map(AsRef::as_ref).filter(|stop| !stop.is_empty());
         config.stop_sequences = stops.take(MAX_STOPS).collect();
         if config.stop_sequences.len() < conversation.stop.len() {
             self.drop(Lost::Stop);
         }
-        match &conversation.format {
+        match conversation.format.as_ref().filter(|_| has_form) {
             Some(Format::Json) => config.response_mime_type = Some("application/json"),
             Some(Format::Schema { schema, .. }) => {
                 config.response_mime_type = Some("application/json");

@@ -69,15 +69,22 @@ impl GeminiReader {
         let parts = content.and_then(|content| elements(content.present("parts")?.get()).ok()).unwrap_or_default();
         for part in parts.into_iter().filter_map(|part| Members::parse(part.get()).ok()) {
             let some = |name| part.present(name).and_then(said_in).filter(|text: &Cow<'_, str>| !text.is_empty());
-            let signature = some("thoughtSignature").map(|signature| Signer::Gemini.signed(signature));
+            let signature = some("thoughtSignature");
             if let Some(call) = part.present("functionCall").and_then(|call| Members::parse(call.get()).ok()) {
-                self.call(&call, signature, events);
+                self.call(&call, signature.map(|signature| Signer::Gemini.signed(signature)), events);
                 continue;
             }
             let is_thought = part.present("thought").is_some_and(|thought| thought.get() == "true");
             events.extend(some("text").map(if is_thought { Event::Reasoning } else { Event::Text }));
             // The text's own, or that of all before it, is told behind it, so that texts stay in one piece.
-            events.extend(signature.map(Event::ReasoningSignature));
+            if let Some(signature) = signature {
+                if is_thought {
+                    events.push(Event::ReasoningSignature(Signer::Gemini.signed(signature)));
+                } else {
+                    events.push(Event::NextThought);
+                    events.push(Event::ReasoningSignature(Signer::GeminiText.signed(signature)));
+                }
+            }
         }
     }
 

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::models::version;
 use crate::hub::{Effort, Reasoning};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -13,20 +14,6 @@ pub(super) struct Thinking {
     thinking_budget: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     thinking_level: Option<&'static str>,
-}
-
-/// The family's number in the name of a model, such as 25 of `gemini-2.5-flash`; `None` where the name does not tell.
-fn version(model: &str) -> Option<u32> {
-    let rest = model.rsplit('/').next()?.strip_prefix("gemini-")?;
-    let mut numbers = rest.split('-').next()?.split('.').map(str::parse::<u32>);
-    let (major, minor) = (numbers.next()?.ok()?, numbers.next().and_then(Result::ok).unwrap_or(0));
-    Some(major.saturating_mul(10).saturating_add(minor))
-}
-
-/// Whether the model refuses calls of tools in the conversation that have lost the signature of their thought
-/// (Gemini API, Thought signatures).
-pub(super) fn insists_on_signatures(model: &str) -> bool {
-    version(model).is_some_and(|version| version >= 30)
 }
 
 /// The thinking that the client asks for; `None` where the model cannot be told.
@@ -104,15 +91,6 @@ mod tests {
         ] {
             let thinking = thinking(asked(effort, tokens), model);
             assert_eq!(serde_json::to_value(thinking).unwrap(), told, "{model} {effort:?} {tokens:?}");
-        }
-    }
-
-    #[test]
-    fn signatures_are_insisted_on_from_the_third_family_on() {
-        for (model, insists) in
-            [("gemini-3-pro-preview", true), ("gemini-3.1-pro", true), ("gemini-2.5-pro", false), ("gemini-pro", false)]
-        {
-            assert_eq!(insists_on_signatures(model), insists, "{model}");
         }
     }
 }

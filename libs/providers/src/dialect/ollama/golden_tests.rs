@@ -145,7 +145,7 @@ fn a_question_and_every_setting() {
     };
     let webp = Image { media_type: "image/webp".to_owned(), data: Bytes::from_static(b"light") };
     let images = FetchedImages::of([("https://pictures.example/a".to_owned(), webp)]);
-    let with = Outgoing { images: Some(&images), ..outgoing("lamp:8b") };
+    let with = Outgoing { images: Some(&images), ..outgoing("qwen3:8b") };
     let dropped = ["detail", "user"].map(str::to_owned).to_vec();
     assert_eq!(sent_as(&conversation, &with), (golden(include_str!("golden/settings.request.json")), dropped));
     conversation.format = Some(Format::Json);
@@ -159,9 +159,10 @@ fn a_question_and_every_setting() {
     let effort = |effort| Some(Reasoning { name: "reasoning_effort", effort, budget: None });
     for (model, reasoning, think) in [
         ("lamp", effort(Some(Effort::None)), json!(false)),
-        ("lamp", effort(Some(Effort::High)), json!(true)),
+        ("lamp", effort(Some(Effort::High)), Value::Null),
+        ("qwen3", effort(Some(Effort::High)), json!(true)),
         ("lamp", effort(None), Value::Null),
-        ("lamp", Some(Reasoning { name: "thinking", effort: None, budget: Some(2048) }), json!(true)),
+        ("qwen3", Some(Reasoning { name: "thinking", effort: None, budget: Some(2048) }), json!(true)),
         ("gpt-oss:20b", effort(Some(Effort::None)), json!("low")),
         ("library/gpt-oss", effort(Some(Effort::Medium)), json!("medium")),
         ("gpt-oss", effort(Some(Effort::Highest)), json!("high")),

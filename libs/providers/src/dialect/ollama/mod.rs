@@ -3,8 +3,10 @@
 mod embeddings;
 #[cfg(test)]
 mod golden_tests;
+mod options;
 mod outgoing;
 mod reader;
+mod thinking;
 
 pub(crate) use embeddings::{EMBED_PATH, embed_body, read_embedded};
 pub(crate) use outgoing::body;

@@ -6,10 +6,12 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::IMAGE_TYPES;
+use super::options::Options;
+use super::thinking::{Said, Think, think};
 use crate::dialect::openai::{Outgoing, RequestError};
 use crate::hub::{
-    Block, Conversation, Effort, Format, ImageSource, Lost, Reasoning, Role, SettingKind, ToolChoice, Turn,
-    input_object, joined_text, leave_out, text_of_document,
+    Block, Conversation, Format, ImageSource, Lost, Role, ToolChoice, Turn, input_object, joined_text, leave_out,
+    text_of_document,
 };
 use crate::images::ImageText;
 
@@ -24,9 +26,11 @@ struct Body<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     format: Option<FormatOut<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    think: Option<Think>,
+    think: Option<Said>,
     #[serde(skip_serializing_if = "Options::is_empty")]
     options: Options<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    keep_alive: Option<&'a RawValue>,
 }
 
 #[derive(Default, Serialize)]
@@ -76,42 +80,6 @@ enum FormatOut<'a> {
     Schema(&'a RawValue),
 }
 
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Think {
-    Switch(bool),
-    Level(&'static str),
-}
-
-#[derive(Default, Serialize)]
-struct Options<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    temperature: Option<&'a RawValue>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    top_p: Option<&'a RawValue>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    top_k: Option<&'a RawValue>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    seed: Option<&'a RawValue>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    frequency_penalty: Option<&'a RawValue>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    presence_penalty: Option<&'a RawValue>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    stop: Vec<&'a str>,
-    /// The most tokens of the answer, thoughts included.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    num_predict: Option<u64>,
-}
-
-impl Options<'_> {
-    fn is_empty(&self) -> bool {
-        let numbers =
-            [self.temperature, self.top_p, self.top_k, self.seed, self.frequency_penalty, self.presence_penalty];
-        numbers.iter().all(Option::is_none) && self.stop.is_empty() && self.num_predict.is_none()
-    }
-}
-
 /// Writes a request, and adds to `dropped` what the API has no place for.
 ///
 /// # Errors
@@ -136,6 +104,14 @@ pub(crate) fn body(
     }
     let rules = writing.message("system", conversation.system.iter())?;
     messages.splice(..0, rules);
+    let think = match conversation.reasoning.map(|reasoning| (reasoning, think(reasoning, outgoing.model))) {
+        Some((_, Think::Said(said))) => Some(said),
+        Some((reasoning, Think::Unable)) => {
+            writing.drop(Lost::Setting(reasoning.name));
+            None
+        }
+        Some((_, Think::Unasked)) | None => None,
+    };
     let body = Body {
         model: outgoing.model,
         messages,
@@ -145,8 +121,9 @@ pub(crate) fn body(
             Format::Json => FormatOut::Json("json"),
             Format::Schema { schema, .. } => FormatOut::Schema(schema),
         }),
-        think: conversation.reasoning.and_then(|reasoning| think(reasoning, outgoing.model)),
-        options: options(conversation, outgoing),
+        think,
+        options: Options::of(conversation, outgoing)?,
+        keep_alive: conversation.extras.iter().find(|(name, _)| *name == "keep_alive").map(|(_, value)| *value),
     };
     if conversation.user.is_some() {
         writing.drop(Lost::User);
@@ -299,39 +276,4 @@ impl<'a> Writing<'a, '_> {
         };
         conversation.tools.iter().map(|tool| ToolOut { r#type: "function", function: function(tool) }).collect()
     }
-}
-
-/// Models think or do not; those of one family know levels instead, and no way not to (Ollama, Thinking).
-fn think(reasoning: Reasoning, model: &str) -> Option<Think> {
-    let effort = match (reasoning.effort, reasoning.budget) {
-        (Some(effort), _) => effort,
-        (None, Some(0)) => Effort::None,
-        (None, Some(_)) => Effort::Medium,
-        (None, None) => return None,
-    };
-    let has_levels = model.rsplit('/').next().is_some_and(|name| name.starts_with("gpt-oss"));
-    Some(match effort {
-        _ if !has_levels => Think::Switch(effort != Effort::None),
-        Effort::None | Effort::Minimal | Effort::Low => Think::Level("low"),
-        Effort::Medium => Think::Level("medium"),
-        Effort::High | Effort::Highest => Think::Level("high"),
-    })
-}
-
-fn options<'a>(conversation: &'a Conversation<'_>, outgoing: &Outgoing<'_>) -> Options<'a> {
-    let mut options = Options::default();
-    for setting in &conversation.settings {
-        let place = match setting.kind {
-            SettingKind::Temperature => &mut options.temperature,
-            SettingKind::TopP => &mut options.top_p,
-            SettingKind::TopK => &mut options.top_k,
-            SettingKind::Seed => &mut options.seed,
-            SettingKind::FrequencyPenalty => &mut options.frequency_penalty,
-            SettingKind::PresencePenalty => &mut options.presence_penalty,
-        };
-        *place = Some(setting.value);
-    }
-    options.stop = conversation.stop.iter().map(AsRef::as_ref).filter(|stop| !stop.is_empty()).collect();
-    options.num_predict = conversation.output_within(outgoing.output_bound.map(|bound| bound.tokens));
-    options
 }

@@ -96,6 +96,7 @@ impl ChatRequest<'_> {
         }
         self.put_texts(outgoing, &mut splices);
         let mut dropped = self.dropped_by(quirks);
+        self.rename(quirks, &mut splices, &mut added, &mut dropped);
         self.remove_foreign(quirks, quirks.signer(outgoing.model), &mut splices, &mut dropped);
         self.fit_call_ids(quirks.call_ids, &mut splices);
         if !added.is_empty() {
@@ -134,6 +135,25 @@ impl ChatRequest<'_> {
             drop_path(&mut dropped, format!("stream_options.{name}"));
         }
         dropped
+    }
+
+    /// Names `seed` as the provider does, and takes out whom the client asks for where that is refused.
+    fn rename(&self, quirks: Quirks, splices: &mut Splices, added: &mut Vec<String>, dropped: &mut Vec<Cow<'_, str>>) {
+        if !quirks.refuses_unknown {
+            return;
+        }
+        if let (Some(own), Some(seed)) = (quirks.seed.filter(|own| *own != "seed"), self.members.get("seed")) {
+            self.remove("seed", splices);
+            if self.members.get(own).is_none() {
+                added.push(format!("\"{own}\":{}", seed.get()));
+            }
+        }
+        for name in ["user", "safety_identifier"].into_iter().filter(|_| quirks.user.is_none()) {
+            if self.members.present(name).is_some() {
+                drop_path(dropped, name.to_owned());
+            }
+            self.remove(name, splices);
+        }
     }
 
     fn remove(&self, name: &str, splices: &mut Splices) {

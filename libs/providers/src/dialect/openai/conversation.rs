@@ -47,6 +47,10 @@ const SETTINGS: [(&str, SettingKind); 6] = [
     ("presence_penalty", SettingKind::PresencePenalty),
 ];
 
+/// Members of Ollama's own API (Ollama API, Generate a chat message), by which its clients steer it in this one too.
+/// `num_ctx` is one of its `options`.
+const EXTRAS: [&str; 3] = ["keep_alive", "options", "num_ctx"];
+
 /// Values that ask for what happens anyway.
 const AS_ALWAYS: [(&str, &[&str]); 3] =
     [("service_tier", &["\"auto\"", "\"default\""]), ("modalities", &["[\"text\"]"]), ("top_logprobs", &["0"])];
@@ -72,6 +76,8 @@ impl ChatRequest<'_> {
         conversation.reasoning = self.reasoning(&mut conversation.dropped)?;
         conversation.stop = self.stop.map(stop).transpose()?.unwrap_or_default();
         conversation.settings = settings(&self.members, &SETTINGS)?;
+        let extra = |name| Some((name, self.members.present(name)?));
+        conversation.extras = EXTRAS.into_iter().filter_map(extra).collect();
         self.list_dropped(&mut conversation.dropped);
         Ok(conversation)
     }
@@ -99,6 +105,7 @@ impl ChatRequest<'_> {
         }
         for (name, value) in self.members.iter() {
             let placed = PLACED.contains(&name)
+                || EXTRAS.contains(&name)
                 || OUTPUT_FIELDS.contains(&name)
                 || SERVER_OUTPUT_FIELDS.contains(&name)
                 || SETTINGS.iter().any(|(setting, _)| *setting == name);

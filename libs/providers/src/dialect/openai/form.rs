@@ -58,6 +58,8 @@ pub(super) struct Message<'a> {
     pub(super) reasoning_details: Vec<Value>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) tool_calls: Vec<Value>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) prefix: bool,
 }
 
 #[derive(Serialize)]

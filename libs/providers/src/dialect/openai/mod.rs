@@ -14,13 +14,18 @@ mod features;
 mod form;
 mod history;
 mod lost;
+mod models;
 mod moderations;
 mod outgoing;
 mod quirks;
+#[cfg(test)]
+mod quirks_tests;
 mod reader;
 mod request;
+mod settings;
 mod stream;
 mod strict;
+mod strict_schema;
 mod texts;
 mod truncate;
 mod turns;
@@ -34,6 +39,7 @@ use serde_json::json;
 use super::completions::Repeats;
 use super::responses::Echo;
 use crate::hub::Told;
+use crate::tap::Retelling;
 
 pub use answer::{ChatAnswer, Vectors};
 pub use assemble::{ContextPlacement, Outgoing, default_placement};
@@ -54,7 +60,7 @@ pub(crate) use countable::is_setting;
 pub(crate) use embeddings::{EMBEDDINGS_PATH, own_embeddings_body, token_count};
 pub(crate) use error::{in_body, of_status, refusal, refusal_by};
 pub(crate) use features::{costly_members, long_cache};
-pub(crate) use outgoing::body;
+pub(crate) use outgoing::{body, prefix_of};
 pub(crate) use reader::{ChatReader, read_whole};
 pub(crate) use request::{MAX_ITEMS, SERVER_OUTPUT_FIELDS, choices, flag, include_usage, optional_text, output_limit};
 pub(crate) use stream::StreamTap;
@@ -81,6 +87,7 @@ impl SpliceRules {
             bound: outgoing.output_bound,
             functions: false,
             member: outgoing.member.filter(|_| is_streamed).map(|(name, value)| (name, value.to_owned())),
+            retelling: Retelling::default(),
             echo: None,
             repeats: None,
         }
@@ -100,6 +107,8 @@ pub struct SpliceRules {
     pub functions: bool,
     /// A member of ours, name and JSON, that a stream carries in a chunk of its own before its end.
     pub member: Option<(&'static str, String)>,
+    /// What was changed of a request that is translated, and is put back.
+    pub(crate) retelling: Retelling,
     /// What an answer repeats of its request, for clients of the Responses API.
     pub(crate) echo: Option<Arc<Echo>>,
     /// What answers repeat of a completion request; `None` for every other API.

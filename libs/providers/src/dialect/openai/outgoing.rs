@@ -8,11 +8,14 @@ use serde_json::value::RawValue;
 
 use super::assemble::Outgoing;
 use super::form::{Body, Content, File, FormatOut, Function, ImageUrl, Message, Part, Schema, ToolOut};
-use super::quirks::{Quirks, Thinking, Thoughts, effort_of_budget, word};
+use super::models::Model;
+use super::quirks::{Quirks, Thinking, Thoughts, word};
 use super::request::RequestError;
+use super::settings::{is_usual, name_of};
+use super::strict_schema::is_strict;
 use crate::hub::{
-    Block, Conversation, Effort, FittedIds, Format, ImageSource, Lost, Reasoning, Role, Setting, SettingKind, Signer,
-    Tool, ToolChoice, leave_out, text_of_document,
+    Block, Conversation, Effort, FittedIds, Format, ImageSource, Lost, Reasoning, Role, Signer, Tool, ToolChoice,
+    in_words, leave_out, short_user, text_of_document,
 };
 
 /// The form of what Anthropic's models sign, the only signatures that are known here (OpenRouter, Reasoning tokens, Reasoning
@@ -31,7 +34,16 @@ pub(crate) fn body(
 ) -> Result<Vec<u8>, RequestError> {
     let quirks = Quirks::of(provider);
     let ids = conversation.fitted_ids(quirks.call_ids);
-    let mut writing = Writing { quirks, signer: quirks.signer(outgoing.model), ids, dropped };
+    let model = Model::of(provider, outgoing.model);
+    let mut writing = Writing {
+        quirks,
+        name: outgoing.model,
+        model,
+        effort: None,
+        signer: quirks.signer(outgoing.model),
+        ids,
+        dropped,
+    };
     let mut body = Body(String::new());
     body.put("model", outgoing.model)?;
     body.put("messages", &writing.messages(conversation)?)?;
@@ -43,16 +55,18 @@ pub(crate) fn body(
     }
     let bound = outgoing.output_bound;
     if let Some(limit) = conversation.output_within(bound.map(|bound| bound.tokens)) {
+        let limit = limit.min(model.most_output.unwrap_or(u64::MAX));
         let field = bound.map(|bound| bound.field).or_else(|| provider.output_field().member());
         body.put(field.unwrap_or(OutputField::MaxTokens.as_str()), &limit)?;
     }
     writing.tools(conversation, &mut body)?;
     writing.format(conversation.format.as_ref(), &mut body)?;
     if let Some(reasoning) = conversation.reasoning {
-        writing.reasoning(reasoning, outgoing.model, &mut body)?;
+        writing.reasoning(reasoning, &mut body)?;
     }
     let stops: Vec<&str> = conversation.stop.iter().map(AsRef::as_ref).filter(|stop| !stop.is_empty()).collect();
-    let kept = stops.get(..writing.quirks.stops).unwrap_or(&stops);
+    let most = if model.stops { writing.quirks.stops } else { 0 };
+    let kept = stops.get(..most).unwrap_or(&stops);
     if !kept.is_empty() {
         body.put("stop", kept)?;
     }
@@ -60,16 +74,16 @@ pub(crate) fn body(
         writing.drop(Lost::Stop);
     }
     for setting in &conversation.settings {
-        match writing.setting(setting) {
+        match name_of(setting, quirks, model, writing.effort) {
             Some(name) => body.put(name, setting.value)?,
+            None if is_usual(setting) => {}
             None => writing.drop(Lost::Setting(setting.name)),
         }
     }
     if let Some(user) = conversation.user.as_deref() {
-        if writing.quirks.user {
-            body.put("user", user)?;
-        } else {
-            writing.drop(Lost::User);
+        match writing.quirks.user {
+            Some(most) => body.put("user", &short_user(user, most))?,
+            None => writing.drop(Lost::User),
         }
     }
     body.0.push('}');
@@ -80,6 +94,11 @@ struct Writing<'d> {
     /// What stands for ids of calls that the provider does not take.
     ids: FittedIds<'d>,
     quirks: Quirks,
+    /// The model's name.
+    name: &'d str,
+    model: Model,
+    /// The effort that it is told.
+    effort: Option<Effort>,
     /// Whose signatures the model takes.
     signer: Option<Signer>,
     dropped: &'d mut Vec<Lost>,
@@ -101,8 +120,19 @@ impl Writing<'_> {
 
     fn messages<'a, 'b: 'a>(&mut self, conversation: &'a Conversation<'b>) -> Result<Vec<Message<'a>>, RequestError> {
         let mut messages = Vec::with_capacity(conversation.turns.len() + 1);
-        if let Some(content) = self.content(conversation.system.iter())? {
-            messages.push(Message { role: "system", content: Some(content), ..Message::default() });
+        let mut rules = self.content(conversation.system.iter())?;
+        if let Some(words) = self.form_in_words(conversation) {
+            rules = Some(match rules {
+                None => Content::Text(words),
+                Some(Content::Text(text)) => Content::Text(format!("{text}\n\n{words}")),
+                Some(Content::Parts(mut parts)) => {
+                    parts.push(Part::Text { text: words.into(), cache_control: None });
+                    Content::Parts(parts)
+                }
+            });
+        }
+        if rules.is_some() {
+            messages.push(Message { role: "system", content: rules, ..Message::default() });
         }
         // What one side says goes on where nothing is left of what the other said between, such as thoughts.
         let mut turns: Vec<(Role, Vec<&'a Block<'b>>)> = Vec::with_capacity(conversation.turns.len());
@@ -134,7 +164,23 @@ impl Writing<'_> {
                 Role::Assistant => self.assistant(&blocks, &mut messages)?,
             }
         }
+        if let Some(last) = messages.last_mut().filter(|last| last.role == "assistant" && last.tool_calls.is_empty()) {
+            last.prefix = self.quirks.marks_prefix;
+        }
         Ok(messages)
+    }
+
+    /// What the model is told of the form of its answer where it cannot be held to a schema. DeepSeek refuses to be held to
+    /// JSON where nothing said has the word (DeepSeek API, JSON output).
+    fn form_in_words(&self, conversation: &Conversation<'_>) -> Option<String> {
+        let format = conversation.format.as_ref().filter(|_| !self.quirks.schema)?;
+        let has_word = |block: &Block<'_>| match block {
+            Block::Text { text, .. } => text.as_bytes().windows(4).any(|word| word.eq_ignore_ascii_case(b"json")),
+            _ => false,
+        };
+        let mut blocks = conversation.system.iter().chain(conversation.turns.iter().flat_map(|turn| &turn.blocks));
+        let is_said = matches!(format, Format::Json) && blocks.any(has_word);
+        (!is_said).then(|| in_words(format))
     }
 
     /// Results first, each a message of its own behind its call. Such messages hold text only, so their images and files
@@ -170,6 +216,11 @@ impl Writing<'_> {
         }
         let said = blocks.iter().copied().filter(|block| !matches!(block, Block::ToolResult { .. }));
         if let Some(content) = self.content(moved.into_iter().chain(said))? {
+            let follows_result = messages.last().is_some_and(|last| last.role == "tool");
+            if self.quirks.speaks_after_results && follows_result {
+                let content = Some(Content::Text("I have the results.".to_owned()));
+                messages.push(Message { role: "assistant", content, ..Message::default() });
+            }
             messages.push(Message { role: "user", content: Some(content), ..Message::default() });
         }
         Ok(())
@@ -217,7 +268,10 @@ impl Writing<'_> {
                             "type": "reasoning.encrypted", "data": data, "format": SIGNED_FORMAT, "index": index
                         }));
                     }
-                    None => self.drop(Lost::Redacted),
+                    None => match self.quirks.detail(self.name, data) {
+                        Some(detail) => message.reasoning_details.push(detail),
+                        None => self.drop(Lost::Redacted),
+                    },
                 },
                 Block::Text { .. } | Block::Image { .. } | Block::Document { .. } | Block::ToolResult { .. } => {
                     said.push(block);
@@ -312,8 +366,8 @@ impl Writing<'_> {
         }
         let mut tools = Vec::with_capacity(conversation.tools.len());
         for Tool { name, description, parameters, strict, cache } in &conversation.tools {
-            let function =
-                Function { name, description: description.as_deref(), parameters: *parameters, strict: *strict };
+            let strict = self.strictly(*strict, *parameters, Lost::Strict);
+            let function = Function { name, description: description.as_deref(), parameters: *parameters, strict };
             tools.push(ToolOut { r#type: "function", function, cache_control: self.mark(*cache) });
         }
         body.put("tools", &tools)?;
@@ -332,6 +386,17 @@ impl Writing<'_> {
         }
     }
 
+    /// Whether what the model writes is held strictly to a schema, which the API refuses with one that leaves something
+    /// open. Other providers' schemas may, and a server of somebody's own may take any.
+    fn strictly(&mut self, strict: Option<bool>, schema: Option<&RawValue>, lost: Lost) -> Option<bool> {
+        let is_refused = strict == Some(true) && !self.quirks.open_schemas && !schema.is_some_and(is_strict);
+        if is_refused {
+            self.drop(lost);
+            return Some(false);
+        }
+        strict
+    }
+
     fn format(&mut self, format: Option<&Format<'_>>, body: &mut Body) -> Result<(), RequestError> {
         let format = match format {
             None => return Ok(()),
@@ -340,24 +405,31 @@ impl Writing<'_> {
                 self.drop(Lost::Schema);
                 FormatOut::JsonObject
             }
-            Some(Format::Schema { name, description, schema, strict }) => FormatOut::JsonSchema {
-                json_schema: Schema { name, description: description.as_deref(), schema, strict: *strict },
-            },
+            Some(Format::Schema { name, description, schema, strict }) => {
+                let strict = self.strictly(*strict, Some(schema), Lost::BesideSchema("strict"));
+                let description = description.as_deref();
+                FormatOut::JsonSchema { json_schema: Schema { name, description, schema, strict } }
+            }
         };
         body.put("response_format", &format)
     }
 
-    fn reasoning(&mut self, reasoning: Reasoning, model: &str, body: &mut Body) -> Result<(), RequestError> {
-        let effort = reasoning.effort.or_else(|| reasoning.budget.map(effort_of_budget));
-        let Some(effort) = effort else { return Ok(()) };
+    fn reasoning(&mut self, reasoning: Reasoning, body: &mut Body) -> Result<(), RequestError> {
+        let Some(effort) = reasoning.as_effort() else { return Ok(()) };
         if reasoning.effort.is_some() && reasoning.budget.is_some() {
             self.drop(Lost::Budget);
         }
         match self.quirks.thinking {
-            Thinking::Effort => body.put("reasoning_effort", word(effort)),
-            Thinking::EffortOf(models) if models.iter().any(|beginning| model.starts_with(beginning)) => {
-                body.put("reasoning_effort", word(effort))
-            }
+            Thinking::Effort => match effort.nearest(self.model.efforts) {
+                Some(effort) => {
+                    self.effort = Some(effort);
+                    body.put("reasoning_effort", word(effort))
+                }
+                None => {
+                    self.drop(Lost::Setting(reasoning.name));
+                    Ok(())
+                }
+            },
             Thinking::Object => match reasoning.budget {
                 Some(budget) if reasoning.effort.is_none() => body.put("reasoning", &json!({ "max_tokens": budget })),
                 Some(_) | None => body.put("reasoning", &json!({ "effort": word(effort) })),
@@ -367,24 +439,23 @@ impl Writing<'_> {
                 body.put("thinking", &json!({ "type": "enabled" }))?;
                 body.put("reasoning_effort", if effort == Effort::Highest { "max" } else { word(effort) })
             }
-            Thinking::EffortOf(_) | Thinking::None => {
+            Thinking::None => {
                 self.drop(Lost::Setting(reasoning.name));
                 Ok(())
             }
         }
     }
+}
 
-    /// What a setting is called here.
-    fn setting(&self, setting: &Setting<'_>) -> Option<&'static str> {
-        match setting.kind {
-            SettingKind::Temperature => Some("temperature"),
-            SettingKind::TopP => Some("top_p"),
-            SettingKind::TopK => self.quirks.top_k.then_some("top_k"),
-            SettingKind::Seed => self.quirks.seed,
-            SettingKind::FrequencyPenalty => Some("frequency_penalty"),
-            SettingKind::PresencePenalty => Some("presence_penalty"),
-        }
+/// The end of the conversation that the model goes on with and that the provider says again before it; `None` where there
+/// is no such thing.
+pub(crate) fn prefix_of(conversation: &Conversation<'_>, provider: ProviderType) -> Option<String> {
+    let last = conversation.turns.last().filter(|turn| turn.role == Role::Assistant)?;
+    let is_call = |block: &Block<'_>| matches!(block, Block::ToolCall { .. });
+    if !Quirks::of(provider).marks_prefix || last.blocks.iter().any(is_call) {
+        return None;
     }
+    Some(joined(last.blocks.iter())).filter(|prefix| !prefix.is_empty())
 }
 
 /// Whether a block comes to something in a Chat request on its own: thoughts go with what was said after them.

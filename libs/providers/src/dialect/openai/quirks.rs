@@ -1,16 +1,15 @@
 //! What the providers that speak this API do each in their own way, by their published references.
 
 use domain::ProviderType;
+use serde_json::Value;
 
 use crate::hub::{Effort, IdRule, Signer};
 
 /// How a provider takes what it is asked for how much the model is to think.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Thinking {
-    /// `reasoning_effort`, for all models.
+    /// `reasoning_effort`, for models that know one.
     Effort,
-    /// `reasoning_effort`, for models with these beginnings; the others refuse it.
-    EffortOf(&'static [&'static str]),
     /// `reasoning`, with an effort or a budget (OpenRouter, Reasoning tokens).
     Object,
     /// `thinking` with a `type`, and `reasoning_effort` beside it (DeepSeek, Thinking mode).
@@ -43,14 +42,22 @@ pub(super) struct Quirks {
     pub(super) files: bool,
     /// Whether parts may carry `cache_control`.
     pub(super) cache_marks: bool,
+    /// Whether `strict` is known for any schema, and not only for those that leave nothing open.
+    pub(super) open_schemas: bool,
     /// Whether the answer can be held to a schema, and not to JSON alone.
     pub(super) schema: bool,
     /// Whether `top_k` is known.
     pub(super) top_k: bool,
+    /// Whether a member that the reference does not have is refused, and not passed over.
+    pub(super) refuses_unknown: bool,
     /// The name of `seed`.
     pub(super) seed: Option<&'static str>,
-    /// Whether `user` is known.
-    pub(super) user: bool,
+    /// The most letters of `user`; `None` where it is not known.
+    pub(super) user: Option<usize>,
+    /// Whether the model has to speak between the result of a tool and what the user says.
+    pub(super) speaks_after_results: bool,
+    /// Whether a last message of the model's is only gone on with where it is marked, and then said again.
+    pub(super) marks_prefix: bool,
     /// The most stop sequences; of providers whose reference names no number, as many as there are.
     pub(super) stops: usize,
     /// What it takes for the id of a call.
@@ -75,14 +82,19 @@ const OPENAI: Quirks = Quirks {
     developer: true,
     files: true,
     cache_marks: false,
+    open_schemas: false,
     schema: true,
     top_k: false,
+    refuses_unknown: false,
     seed: Some("seed"),
-    user: true,
+    // The bound is that of `safety_identifier`, which takes its place (API reference, Create chat completion).
+    user: Some(64),
+    speaks_after_results: false,
+    marks_prefix: false,
     stops: 4,
     // Not in its reference; its refusal of a longer one names the number ("maximum length 40").
     call_ids: IdRule::AtMost(40),
-    thinking: Thinking::EffortOf(&["o1", "o3", "o4", "gpt-5", "gpt-6"]),
+    thinking: Thinking::Effort,
     thoughts: Thoughts::None,
     takes_back: Some(&["refusal", "annotations", "audio", "function_call"]),
 };
@@ -92,6 +104,18 @@ impl Quirks {
     pub(super) fn signer(self, model: &str) -> Option<Signer> {
         let is_anthropics = self.thoughts == Thoughts::Details && model.starts_with("anthropic/");
         is_anthropics.then_some(Signer::Anthropic)
+    }
+
+    /// A detail of what a model thought as OpenRouter told it, where it is of use to the model: of the formats that are
+    /// named after a provider (OpenRouter, Reasoning tokens, `format`) its own.
+    pub(super) fn detail(self, model: &str, data: &str) -> Option<Value> {
+        let detail = Signer::OpenRouter.own(data).filter(|_| self.thoughts == Thoughts::Details)?;
+        let detail: Value = serde_json::from_str(detail).ok()?;
+        let format = detail.get("format").and_then(Value::as_str).unwrap_or_default();
+        let vendors =
+            [("google-gemini", "google/"), ("openai-", "openai/"), ("azure-openai-", "openai/"), ("xai-", "x-ai/")];
+        let vendor = vendors.iter().find(|(beginning, _)| format.starts_with(beginning));
+        vendor.is_none_or(|(_, vendor)| model.starts_with(vendor)).then_some(detail)
     }
 
     pub(super) fn of(provider: ProviderType) -> Self {
@@ -107,7 +131,7 @@ impl Quirks {
                 files: false,
                 schema: false,
                 seed: None,
-                user: false,
+                user: None,
                 stops: 16,
                 call_ids: IdRule::Any,
                 thinking: Thinking::Switch,
@@ -124,8 +148,13 @@ impl Quirks {
                 max_completion_tokens: false,
                 developer: false,
                 files: false,
+                refuses_unknown: true,
                 seed: Some("random_seed"),
-                user: false,
+                user: None,
+                // Its refusal says so ("Unexpected role 'user' after role 'tool'", code 3230: charmbracelet/crush#279).
+                speaks_after_results: true,
+                // Mistral API, Prefix.
+                marks_prefix: true,
                 stops: usize::MAX,
                 call_ids: IdRule::Alphanumeric(9),
                 thinking: Thinking::None,
@@ -137,7 +166,6 @@ impl Quirks {
             ProviderType::Groq => Self {
                 files: false,
                 call_ids: IdRule::Any,
-                thinking: Thinking::EffortOf(&["openai/gpt-oss"]),
                 takes_back: Some(&["reasoning", "function_call"]),
                 ..OPENAI
             },
@@ -146,13 +174,14 @@ impl Quirks {
             ProviderType::XAi => Self {
                 files: false,
                 call_ids: IdRule::Any,
-                thinking: Thinking::EffortOf(&["grok-3-mini", "grok-4.3"]),
                 takes_back: Some(&["reasoning_content", "refusal"]),
                 ..OPENAI
             },
             // OpenRouter API reference, Parameters (`top_k`, `stop` of any number) and Prompt caching
             // (`cache_control`).
             ProviderType::OpenRouter => Self {
+                // Where a longer one is refused.
+                user: Some(128),
                 cache_marks: true,
                 top_k: true,
                 stops: usize::MAX,
@@ -172,10 +201,11 @@ impl Quirks {
             },
             // Whatever it is, it may know more than OpenAI does.
             ProviderType::CustomOpenAi => Self {
+                open_schemas: true,
+                user: Some(usize::MAX),
                 top_k: true,
                 stops: usize::MAX,
                 call_ids: IdRule::Any,
-                thinking: Thinking::Effort,
                 takes_back: None,
                 ..OPENAI
             },
@@ -198,17 +228,5 @@ pub(super) fn word(effort: Effort) -> &'static str {
         Effort::Medium => "medium",
         Effort::High => "high",
         Effort::Highest => "xhigh",
-    }
-}
-
-/// The effort that a budget of tokens comes near to. No reference says what an effort is in tokens; the bounds are
-/// ours, between the budgets that Gemini's own OpenAI-compatible API gives to efforts (1,024, 8,192 and 24,576: Gemini
-/// API, OpenAI compatibility, Thinking).
-pub(super) fn effort_of_budget(budget: u64) -> Effort {
-    match budget {
-        0 => Effort::None,
-        1..4096 => Effort::Low,
-        4096..16_384 => Effort::Medium,
-        _ => Effort::High,
     }
 }

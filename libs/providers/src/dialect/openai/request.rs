@@ -274,6 +274,10 @@ pub(crate) fn output_limit(members: &Members<'_>, own: &[&str]) -> Result<Option
     let mut largest = None;
     for name in own.iter().copied() {
         let Some(value) = members.present(name) else { continue };
+        // No bound, as servers have it that people run themselves (LM Studio, Chat completions).
+        if value.get() == "-1" {
+            return Ok(None);
+        }
         let limit = value.get().parse::<u64>().map_err(|_| invalid(name, "a whole number, zero or more"))?;
         largest = largest.max(Some(limit));
     }
@@ -399,7 +403,7 @@ mod tests {
             (r#"{"messages":[{"role":"user"}],"model":7}"#, "model must be a string"),
             (r#"{"messages":[{"role":"user"}],"stream":"yes"}"#, "stream must be true or false"),
             (r#"{"messages":[{"role":"user"}],"n":0}"#, "n must be a whole number from 1 to 128"),
-            (r#"{"messages":[{"role":"user"}],"max_tokens":-1}"#, "max_tokens must be a whole number, zero or more"),
+            (r#"{"messages":[{"role":"user"}],"max_tokens":-2}"#, "max_tokens must be a whole number, zero or more"),
             (r#"{"messages":[{"role":"user"}],"stream_options":[]}"#, "stream_options must be an object"),
         ] {
             assert_eq!(refused(body), said);
@@ -444,6 +448,8 @@ mod tests {
         assert_eq!(parse(""), None);
         assert_eq!(parse(r#","max_tokens":10,"n_predict":20"#), Some(20));
         assert_eq!(parse(r#","max_tokens":10,"n_predict":-1"#), None);
+        assert_eq!(parse(r#","max_tokens":-1"#), None);
+        assert_eq!(parse(r#","max_tokens":-1,"max_completion_tokens":7"#), None);
     }
 
     #[test]

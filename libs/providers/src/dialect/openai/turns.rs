@@ -335,8 +335,13 @@ pub(super) fn reasoning_detail(detail: &RawValue) -> Option<Block<'_>> {
     let is_anthropics = text("format").is_none_or(|format| format == "anthropic-claude-v1");
     let block = match text("type")?.as_ref() {
         "reasoning.encrypted" => {
-            let data = text("data").filter(|_| is_anthropics)?;
-            Block::RedactedReasoning { data: Signer::Anthropic.redacted(data) }
+            let data = text("data")?;
+            // Of other formats the rest of the detail counts as much.
+            let data = match is_anthropics {
+                true => Signer::Anthropic.redacted(data),
+                false => Signer::OpenRouter.redacted(Cow::Borrowed(detail.get())),
+            };
+            Block::RedactedReasoning { data }
         }
         "reasoning.summary" => Block::Reasoning { text: text("summary")?, signature: None },
         "reasoning.text" => {
