@@ -14,6 +14,7 @@ mod money;
 mod provider;
 mod retrieval;
 mod role;
+mod search_tuning;
 mod secret;
 mod window;
 
@@ -30,5 +31,6 @@ pub use money::{NanoUsd, Price, PriceSnapshot};
 pub use provider::{OutputField, ProviderType};
 pub use retrieval::{RerankSettings, RetrievalSettings, RetrieveWhen};
 pub use role::Role;
+pub use search_tuning::SearchTuning;
 pub use secret::Secret;
 pub use window::{Tier, Window};

@@ -60,13 +60,13 @@ pub struct RetrievalSettings {
 
 impl RetrievalSettings {
     /// The most passages that can be looked for.
-    pub const MOST_PASSAGES: u32 = 50;
+    pub const MOST_PASSAGES: u32 = 100;
 
     /// The member that is out of range, and what it has to be.
     #[must_use]
     pub fn fault(&self) -> Option<(&'static str, &'static str)> {
         if self.top_k.is_some_and(|top_k| !(1..=Self::MOST_PASSAGES).contains(&top_k)) {
-            return Some(("top_k", "a whole number from 1 to 50"));
+            return Some(("top_k", "a whole number from 1 to 100"));
         }
         let shown = self.rerank.map_or(1, |rerank| rerank.candidates);
         if !(1..=RerankSettings::MOST_CANDIDATES).contains(&shown) {
@@ -77,7 +77,7 @@ impl RetrievalSettings {
 }
 
 /// A value, or the default for one that cannot be read.
-fn lenient<'de, T, D>(deserializer: D) -> Result<T, D::Error>
+pub(crate) fn lenient<'de, T, D>(deserializer: D) -> Result<T, D::Error>
 where
     T: Deserialize<'de> + Default,
     D: Deserializer<'de>,
@@ -119,9 +119,9 @@ mod tests {
             |top_k, rerank| RetrievalSettings { top_k, rerank, ..Default::default() }.fault().map(|(member, _)| member);
         for (settings, member) in [
             (fault(None, None), None),
-            (fault(Some(50), rerank(100)), None),
+            (fault(Some(100), rerank(100)), None),
             (fault(Some(0), None), Some("top_k")),
-            (fault(Some(51), None), Some("top_k")),
+            (fault(Some(101), None), Some("top_k")),
             (fault(None, rerank(0)), Some("rerank.candidates")),
             (fault(Some(1), rerank(101)), Some("rerank.candidates")),
         ] {

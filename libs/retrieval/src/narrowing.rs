@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use store::filters::{SegmentPart, Within};
-use store::search::Posting;
+use store::lexical::Posting;
 
 use crate::search::{Retrieval, RetrievalError, Search};
 

@@ -1,30 +1,30 @@
 //! A search: two legs side by side, each with its own deadline, fused.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::{ChunkId, DocumentFilter, DocumentId, ProjectId, Secret, StoreId};
+use domain::{ChunkId, DocumentFilter, ProjectId, Secret, StoreId};
 use providers::Providers;
-use store::search::{Passage, SearchSettings};
+use store::search::Passage;
 use store::targets::UpstreamTarget;
 use store::{Store, StoreError};
 use tokio::time::timeout;
 
+use crate::choose::{choose, join_neighbours};
 use crate::error::PartError;
 use crate::fusion::{self, Leg};
 use crate::legs::{lexical, vector};
 use crate::owed::ModelUse;
+use crate::plan::{Plan, Question};
 use crate::query_cache::QueryCache;
 use crate::rerank::{self, Reranker};
 
 /// What a leg looks at before fusion.
-const CANDIDATES: usize = 100;
-const LEXICAL_DEADLINE: Duration = Duration::from_secs(2);
+pub(crate) const CANDIDATES: usize = 100;
+pub(crate) const LEXICAL_DEADLINE: Duration = Duration::from_secs(2);
 /// Includes the call that embeds the query.
-const VECTOR_DEADLINE: Duration = Duration::from_secs(5);
-/// One long document must not fill the whole answer.
-const HITS_PER_DOCUMENT: usize = 3;
+pub(crate) const VECTOR_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Opens a connection's sealed credential. `Err` when this process cannot.
 pub type OpenCredential = Arc<dyn Fn(&UpstreamTarget) -> Result<Option<Secret>, CredentialUnreadable> + Send + Sync>;
@@ -70,6 +70,8 @@ pub struct Retrieved {
     /// Whether the query was compared with every vector of the store that it may find: not through an index, which may
     /// miss some.
     pub exhaustive: bool,
+    /// How it was searched.
+    pub plan: Plan,
 }
 
 /// One passage and how it was found.
@@ -83,6 +85,8 @@ pub struct Hit {
     pub vector_rank: Option<u32>,
     /// Its rank in the lexical leg, from 1.
     pub lexical_rank: Option<u32>,
+    /// Its BM25 score, if the lexical leg found it; compares with nothing but the other hits.
+    pub lexical_score: Option<f64>,
     /// Cosine distance to the query, if the vector leg found it.
     pub distance: Option<f64>,
     /// How well it answers the query, if a model was asked and said so; compares with nothing but the other hits.
@@ -101,21 +105,6 @@ pub enum RetrievalError {
     /// Both legs failed.
     #[error("no part of the search could be carried out")]
     AllLegsFailed,
-}
-
-/// Settings a store keeps for its searches.
-#[derive(Clone, Copy, Debug, serde::Deserialize)]
-#[serde(default)]
-struct Tuning {
-    vector_weight: f64,
-    lexical_weight: f64,
-    max_distance: Option<f64>,
-}
-
-impl Default for Tuning {
-    fn default() -> Self {
-        Self { vector_weight: 1.0, lexical_weight: 1.0, max_distance: None }
-    }
 }
 
 impl Retrieval {
@@ -153,37 +142,42 @@ impl Retrieval {
             return Ok(Retrieved { exhaustive: true, ..Retrieved::default() });
         }
         let within = within.as_ref();
-        let tuning = tuning(&settings);
+        let question = Question::read(search.query, &settings);
+        let plan = Plan::of(search.query, &question, &settings);
         let (lexical, vector) = tokio::join!(
-            timeout(LEXICAL_DEADLINE, lexical::find(&self.store, &settings, search.query, within, CANDIDATES)),
-            timeout(VECTOR_DEADLINE, vector::find(self, &settings, search, within, CANDIDATES, &mut *owed)),
+            leg(
+                plan.lexical_weight,
+                LEXICAL_DEADLINE,
+                lexical::find(&self.store, &settings, &question, within, CANDIDATES)
+            ),
+            leg(
+                plan.vector_weight,
+                VECTOR_DEADLINE,
+                vector::find(self, &settings, search, within, CANDIDATES, &mut *owed)
+            ),
         );
-        let mut found = Retrieved::default();
-        let lexical = lexical.unwrap_or(Err(PartError::TooLong)).unwrap_or_else(|error| {
-            found.left_out("lexical", search.store, &error);
-            Vec::new()
-        });
-        let vector = match vector.unwrap_or(Err(PartError::TooLong)) {
-            Ok(neighbours) => {
+        let mut found = Retrieved { plan, ..Retrieved::default() };
+        let worked = matches!(lexical, Some(Ok(_))) || matches!(vector, Some(Ok(_)));
+        let lexical = found.kept("lexical", search.store, lexical);
+        let vector = vector.map(|answer| {
+            answer.map(|neighbours| {
                 found.exhaustive = neighbours.plan.is_exhaustive();
                 neighbours.hits
-            }
-            Err(error) => {
-                found.left_out("vector", search.store, &error);
-                Vec::new()
-            }
-        };
-        if found.degraded.len() == 2 {
+            })
+        });
+        let vector = found.kept("vector", search.store, vector);
+        if !worked && !found.degraded.is_empty() {
             return Err(RetrievalError::AllLegsFailed);
         }
         let distances: HashMap<ChunkId, f64> = vector.iter().map(|hit| (hit.chunk, hit.distance)).collect();
-        let near = |distance: f64| tuning.max_distance.is_none_or(|most| distance <= most);
+        let scores: HashMap<ChunkId, f64> = lexical.iter().copied().collect();
+        let near = |distance: f64| settings.tuning.max_distance.is_none_or(|most| distance <= most);
         let fused = fusion::fuse(&[
             Leg {
-                weight: tuning.vector_weight,
+                weight: plan.vector_weight,
                 ranked: vector.iter().filter(|hit| near(hit.distance)).map(|hit| hit.chunk).collect(),
             },
-            Leg { weight: tuning.lexical_weight, ranked: lexical },
+            Leg { weight: plan.lexical_weight, ranked: lexical.iter().map(|(chunk, _)| *chunk).collect() },
         ]);
         let kept = search.top_k.max(search.rerank.map_or(0, |reranker| reranker.candidates));
         // Enough that the cap a document has still leaves the number asked for.
@@ -197,11 +191,14 @@ impl Retrieval {
                 score: fused.score,
                 vector_rank: fused.ranks.first().copied().flatten(),
                 lexical_rank: fused.ranks.get(1).copied().flatten(),
+                lexical_score: scores.get(&fused.id).copied(),
                 distance: distances.get(&fused.id).copied(),
                 rerank_score: None,
             })
         });
-        found.hits = choose(ranked, kept);
+        // Vectors know nothing of quotes and minus.
+        let accepted = ranked.filter(|hit| question.accepts(&hit.passage.content));
+        found.hits = join_neighbours(choose(accepted, kept), settings.tuning.passage_tokens());
         if let Some(reranker) = &search.rerank {
             let hits = std::mem::take(&mut found.hits);
             found.hits =
@@ -215,7 +212,24 @@ impl Retrieval {
     }
 }
 
+/// What a leg found; `None` when it weighs nothing and is not asked.
+async fn leg<T>(
+    weight: f64,
+    deadline: Duration,
+    find: impl Future<Output = Result<T, PartError>>,
+) -> Option<Result<T, PartError>> {
+    if weight > 0.0 { Some(timeout(deadline, find).await.unwrap_or(Err(PartError::TooLong))) } else { None }
+}
+
 impl Retrieved {
+    /// What a leg found; nothing if it failed, which is noted.
+    fn kept<T>(&mut self, part: &'static str, store: StoreId, leg: Option<Result<Vec<T>, PartError>>) -> Vec<T> {
+        leg.unwrap_or_else(|| Ok(Vec::new())).unwrap_or_else(|error| {
+            self.left_out(part, store, &error);
+            Vec::new()
+        })
+    }
+
     fn left_out(&mut self, part: &'static str, store: StoreId, error: &PartError) {
         let (status, error): (_, &dyn std::error::Error) = (error.status(), error);
         tracing::warn!(store_id = store.0, part, status, error, "a part of a search was left out");
@@ -223,29 +237,10 @@ impl Retrieved {
     }
 }
 
-fn tuning(settings: &SearchSettings) -> Tuning {
-    // What cannot be read was refused when it was stored; a later build's settings must not stop an earlier one.
-    serde_json::from_value(settings.retrieval.clone()).unwrap_or_default()
-}
-
-/// The best hits with at most [`HITS_PER_DOCUMENT`] of one document and no text twice.
-fn choose(ranked: impl Iterator<Item = Hit>, top_k: usize) -> Vec<Hit> {
-    let mut of_document: HashMap<DocumentId, usize> = HashMap::new();
-    let mut texts: HashSet<String> = HashSet::new();
-    ranked
-        .filter(|hit| {
-            let folded: String = hit.passage.content.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase();
-            let of_this = of_document.entry(hit.passage.document).or_default();
-            let keep = *of_this < HITS_PER_DOCUMENT && texts.insert(folded);
-            *of_this += usize::from(keep);
-            keep
-        })
-        .take(top_k)
-        .collect()
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
+    use domain::DocumentId;
+
     use super::*;
 
     pub(crate) fn hit(chunk: i64, document: i64, content: &str) -> Hit {
@@ -259,29 +254,17 @@ pub(crate) mod tests {
                 heading_path: "Care > Descaling".to_owned(),
                 page_from: Some(4),
                 page_to: Some(4),
+                char_from: 0,
+                char_to: i32::try_from(content.chars().count()).unwrap(),
                 content: content.to_owned(),
                 token_count: 5,
             },
             score: 1.0,
             vector_rank: None,
             lexical_rank: Some(1),
+            lexical_score: Some(1.0),
             distance: None,
             rerank_score: None,
         }
-    }
-
-    #[test]
-    fn a_document_fills_at_most_three_places_and_a_text_one() {
-        let hits = vec![
-            hit(1, 1, "a"),
-            hit(2, 1, "A "),
-            hit(3, 1, "b"),
-            hit(4, 1, "c"),
-            hit(5, 1, "d"),
-            hit(6, 2, "a"),
-            hit(7, 2, "e"),
-        ];
-        let kept: Vec<i64> = choose(hits.into_iter(), 10).iter().map(|hit| hit.passage.chunk.0).collect();
-        assert_eq!(kept, [1, 3, 4, 7]);
     }
 }

@@ -1,13 +1,13 @@
 //! Document stores: what documents are uploaded to and passages are searched in.
 
-use domain::{ConnectionId, EmbeddingRevisionId, ProjectId, StoreId};
+use domain::{ConnectionId, EmbeddingRevisionId, ProjectId, SearchTuning, StoreId};
 use time::OffsetDateTime;
 
 use crate::audit::AuditEntry;
 use crate::{Reach, Store, StoreError};
 
 /// What people set of a store after it is made.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct StoreSettings {
     /// Its name, unique in its project.
     pub name: String,
@@ -27,6 +27,8 @@ pub struct StoreSettings {
     pub max_bytes: i64,
     /// Days a document stays after it was uploaded or got new content; 0 is for ever.
     pub max_age_days: i32,
+    /// How it is searched.
+    pub search: SearchTuning,
 }
 
 /// A store as it is made.
@@ -88,7 +90,8 @@ impl Store {
         let rows = sqlx::query!(
             r#"SELECT s.id, s.project_id, s.name, s.embedding_connection_id, s.embedding_revision_id, s.width,
                       s.chunk_tokens, s.chunk_overlap, s.contextual, s.language, s.max_running, s.max_documents,
-                      s.max_bytes, s.max_age_days, s.revision, s.created_at, s.updated_at, held.documents AS "documents!",
+                      s.max_bytes, s.max_age_days, s.retrieval, s.revision, s.created_at, s.updated_at,
+                      held.documents AS "documents!",
                       held.bytes AS "bytes!", held.chunks AS "chunks!"
                  FROM document_stores s
                       CROSS JOIN LATERAL (
@@ -120,6 +123,7 @@ impl Store {
                     max_documents: row.max_documents,
                     max_bytes: row.max_bytes,
                     max_age_days: row.max_age_days,
+                    search: serde_json::from_value(row.retrieval).unwrap_or_default(),
                 },
                 connection: ConnectionId(row.embedding_connection_id),
                 embedding_revision: EmbeddingRevisionId(row.embedding_revision_id),
@@ -209,8 +213,8 @@ impl Store {
                made AS (
                    INSERT INTO document_stores (project_id, name, embedding_connection_id, embedding_revision_id, width,
                                                 chunk_tokens, chunk_overlap, contextual, language, max_running,
-                                                max_documents, max_bytes, max_age_days)
-                   SELECT $1, $7, $3, id, $6, $8, $9, $10, $11, $12, $13, $14, $16 FROM identity
+                                                max_documents, max_bytes, max_age_days, retrieval)
+                   SELECT $1, $7, $3, id, $6, $8, $9, $10, $11, $12, $13, $14, $16, $17 FROM identity
                    RETURNING id)
                SELECT id AS "id!", record_change('store', id, $15) AS sequence FROM made"#,
             new.project.0,
@@ -228,7 +232,8 @@ impl Store {
             settings.max_documents,
             settings.max_bytes,
             entry.to_json(),
-            settings.max_age_days
+            settings.max_age_days,
+            json(&settings.search)
         )
         .fetch_optional(self.pool())
         .await?;
@@ -253,7 +258,7 @@ impl Store {
             "WITH changed AS (
                  UPDATE document_stores
                     SET name = $4, chunk_tokens = $5, chunk_overlap = $6, contextual = $7, language = $8,
-                        max_running = $9, max_documents = $10, max_bytes = $11, max_age_days = $13,
+                        max_running = $9, max_documents = $10, max_bytes = $11, max_age_days = $13, retrieval = $14,
                         revision = revision + 1, updated_at = clock_timestamp()
                   WHERE id = $1 AND deleted_at IS NULL AND revision = $2 AND can_reach_project(project_id, $3)
                  RETURNING id)
@@ -270,10 +275,16 @@ impl Store {
             settings.max_documents,
             settings.max_bytes,
             entry.to_json(),
-            settings.max_age_days
+            settings.max_age_days,
+            json(&settings.search)
         )
         .fetch_optional(self.pool())
         .await?;
         changed.map(|_| ()).ok_or(StoreError::Conflict)
     }
+}
+
+/// The settings as they are kept. Numbers that JSON has no form for were refused before.
+fn json(search: &SearchTuning) -> serde_json::Value {
+    serde_json::to_value(search).unwrap_or_else(|_| serde_json::Value::Object(serde_json::Map::new()))
 }

@@ -87,6 +87,17 @@ macro_rules! select_documents {
     };
 }
 
+/// A document by its names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedDocument {
+    /// Which document.
+    pub id: DocumentId,
+    /// The uploader's own key.
+    pub external_key: Option<String>,
+    /// The name it was uploaded under.
+    pub file_name: String,
+}
+
 impl Store {
     /// The documents of a store, newest first, before a given one, at most `limit`; of one status when one is given.
     ///
@@ -230,5 +241,36 @@ impl Store {
         .fetch_one(self.pool())
         .await?;
         Ok((row.looked_at, row.last.map(DocumentId)))
+    }
+    /// The documents of a store that are named by id, by external key or by file name.
+    ///
+    /// # Errors
+    /// As for any statement.
+    pub async fn find_named_documents(
+        &self,
+        store: StoreId,
+        ids: &[DocumentId],
+        external_keys: &[String],
+        file_names: &[String],
+    ) -> Result<Vec<NamedDocument>, StoreError> {
+        let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
+        let rows = sqlx::query!(
+            "SELECT id, external_key, file_name FROM documents
+              WHERE store_id = $1 AND (id = ANY ($2) OR external_key = ANY ($3) OR file_name = ANY ($4))",
+            store.0,
+            &ids,
+            external_keys,
+            file_names
+        )
+        .fetch_all(self.pool())
+        .await?;
+        Ok(rows
+            .into_iter()
+            .map(|row| NamedDocument {
+                id: DocumentId(row.id),
+                external_key: row.external_key,
+                file_name: row.file_name,
+            })
+            .collect())
     }
 }

@@ -58,18 +58,27 @@ impl Store {
         within: &Within,
     ) -> Result<HashMap<i64, SegmentPart>, StoreError> {
         let rows = sqlx::query!(
-            r#"SELECT p.id AS "id!", s.id IS NULL AS "moved!"
+            r#"SELECT p.id AS "id!", s.id IS NULL AS "moved!",
+                      CASE WHEN s.chunk_ids IS NOT NULL THEN
+                          ARRAY(SELECT (n.place - 1)::int
+                                  FROM unnest(s.chunk_ids) WITH ORDINALITY n (chunk, place)
+                                       JOIN chunks c ON c.id = n.chunk
+                                 WHERE c.document_id = ANY ($3) ORDER BY n.place) END AS places
                  FROM unnest($2::bigint[]) p (id)
                       LEFT JOIN posting_segments s ON s.id = p.id AND s.store_id = $1
-                WHERE s.id IS NULL OR s.document_id = ANY ($3)"#,
+                WHERE s.id IS NULL OR s.document_id IS NULL OR s.document_id = ANY ($3)"#,
             store.0,
             segments,
             &within.ids()
         )
         .fetch_all(self.pool())
         .await?;
-        let part = |moved| if moved { SegmentPart::Moved } else { SegmentPart::Whole };
-        Ok(rows.into_iter().map(|row| (row.id, part(row.moved))).collect())
+        let part = |moved, places: Option<Vec<i32>>| match places {
+            _ if moved => SegmentPart::Moved,
+            Some(places) => SegmentPart::Places(places),
+            None => SegmentPart::Whole,
+        };
+        Ok(rows.into_iter().map(|row| (row.id, part(row.moved, row.places))).collect())
     }
 }
 

@@ -23,6 +23,7 @@ pub mod filters;
 pub mod ingest;
 pub mod instances;
 pub mod ledger;
+pub mod lexical;
 pub mod logins;
 mod pool;
 pub mod prices;

@@ -54,6 +54,7 @@ pub const MIGRATIONS: &[Migration] = migrations! {
     21 "0021_vector_tables.sql",
     22 "0022_admit_in_place.sql",
     23 "0023_removals.sql",
+    24 "0024_lexical_folding.sql",
 };
 
 const GRANTS: &str = include_str!("grants.sql");

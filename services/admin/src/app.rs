@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use config::Size;
 use providers::{AddressPolicy, HttpOptions, Providers};
+use retrieval::{CredentialUnreadable, Retrieval};
 use runtime::Health;
 use store::Store;
 use store::logins::LoginLimits;
+use store::targets::UpstreamTarget;
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 use vault::Vault;
@@ -27,6 +29,8 @@ pub(crate) struct App {
     pub(crate) vault: Vault,
     /// What calls providers.
     pub(crate) providers: Providers,
+    /// What tries stores out.
+    pub(crate) retrieval: Retrieval,
     /// Which addresses connections may lead to.
     pub(crate) addresses: AddressPolicy,
     /// What checks passwords.
@@ -54,8 +58,12 @@ impl App {
         let addresses = AddressPolicy::new(private.allow_all, private.hosts.iter().cloned());
         let http =
             HttpOptions { header_timeout: PROVIDER_PATIENCE, addresses: addresses.clone(), ..HttpOptions::default() };
+        let providers = Providers::new(http)?;
+        let opener = vault.clone();
+        let open = move |target: &UpstreamTarget| target.open_credential(&opener).map_err(|_| CredentialUnreadable);
         Ok(Arc::new(Self {
-            providers: Providers::new(http)?,
+            retrieval: Retrieval::new(store.clone(), providers.clone(), Arc::new(open)),
+            providers,
             addresses,
             passwords: Passwords::new()?,
             backlog: Backlog::new(store.clone(), settings.max_pending_documents),

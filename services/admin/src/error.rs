@@ -8,6 +8,7 @@ use axum::response::{IntoResponse, Response};
 use domain::DocumentFailure;
 use http::{Method, StatusCode};
 use providers::UpstreamError;
+use retrieval::RetrievalError;
 use store::StoreError;
 
 /// A request that failed.
@@ -71,6 +72,8 @@ pub(crate) enum ApiError {
     /// Says of itself what the log may have; the client gets the provider's own words.
     #[error(transparent)]
     Upstream(UpstreamError),
+    #[error("the store cannot be searched now: every leg of the search that is needed failed")]
+    NotSearched,
     #[error("the database is not available")]
     Unavailable(#[source] StoreError),
     #[error("internal error")]
@@ -100,6 +103,16 @@ impl From<StoreError> for ApiError {
             | StoreError::Unavailable { .. }
             | StoreError::Timeout { .. } => Self::Unavailable(error),
             StoreError::Unexpected { .. } => Self::internal(error),
+        }
+    }
+}
+
+impl From<RetrievalError> for ApiError {
+    fn from(error: RetrievalError) -> Self {
+        match error {
+            RetrievalError::NoStore => Self::NotFound,
+            RetrievalError::Store(error) => error.into(),
+            RetrievalError::AllLegsFailed => Self::NotSearched,
         }
     }
 }

@@ -116,6 +116,7 @@ impl Face {
             ApiError::Backlog { .. } => Self::new(StatusCode::SERVICE_UNAVAILABLE).code("ingestion_backlog").after(10),
             ApiError::Starting | ApiError::Busy => Self::new(StatusCode::SERVICE_UNAVAILABLE).after(1),
             ApiError::CredentialUnreadable => Self::new(StatusCode::SERVICE_UNAVAILABLE).code("credential_unreadable"),
+            ApiError::NotSearched => Self::new(StatusCode::SERVICE_UNAVAILABLE).code("search_unavailable").after(1),
             ApiError::Upstream(_) => Self::new(StatusCode::BAD_GATEWAY).code("upstream_error"),
             ApiError::Unavailable(_) => Self::new(StatusCode::SERVICE_UNAVAILABLE).after(1),
             ApiError::Internal(_) => Self::new(StatusCode::INTERNAL_SERVER_ERROR),

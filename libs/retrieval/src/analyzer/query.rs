@@ -39,17 +39,28 @@ impl Query {
         query
     }
 
+    /// Whether more is asked of a passage than words in common.
+    #[must_use]
+    pub fn demands(&self) -> bool {
+        !self.phrases.is_empty() || !self.excluded.is_empty()
+    }
+
     /// Whether a passage has the query's phrases and nothing it excludes. Postings know no places, so this looks at
-    /// the passage's text; `language` is the one it was indexed in.
+    /// the passage's text; `language` is the one it was indexed in. Words as they are written count in any language.
     #[must_use]
     pub fn accepts(&self, passage: &str, language: Language) -> bool {
-        if self.phrases.is_empty() && self.excluded.is_empty() {
+        if !self.demands() {
             return true;
         }
-        let terms = analyze(passage, language);
-        let has = |wanted: &String| terms.iter().any(|t| t.text == *wanted);
-        !self.excluded.iter().any(|group| group.iter().all(has))
-            && self.phrases.iter().all(|readings| readings.iter().any(|reading| contains(&terms, reading)))
+        let mut readings = vec![analyze(passage, language)];
+        if language != Language::NONE {
+            readings.push(analyze(passage, Language::NONE));
+        }
+        let has_all = |group: &Vec<String>| {
+            readings.iter().any(|terms| group.iter().all(|wanted| terms.iter().any(|term| term.text == *wanted)))
+        };
+        let has = |phrase: &Vec<Term>| readings.iter().any(|terms| contains(terms, phrase));
+        !self.excluded.iter().any(has_all) && self.phrases.iter().all(|phrase| phrase.iter().any(has))
     }
 
     fn phrase(&mut self, words: &str, languages: &[Language]) {

@@ -30,6 +30,7 @@ async fn add_store(store: &Store, project: ProjectId, name: &str, model: &str) -
         max_documents: 0,
         max_bytes: 0,
         max_age_days: 0,
+        search: domain::SearchTuning::default(),
     };
     let new = NewDocumentStore {
         project,

@@ -58,6 +58,7 @@ pub(super) async fn run(process: Process, settings: Settings) -> anyhow::Result<
     app.tasks.spawn(jobs::embeddings::run(Arc::clone(&app), housekeeping.clone()));
     app.tasks.spawn(jobs::removals::run(Arc::clone(&app), housekeeping.clone()));
     app.tasks.spawn(jobs::rollups::run(Arc::clone(&app), housekeeping.clone()));
+    app.tasks.spawn(jobs::folding::run(Arc::clone(&app), housekeeping.clone()));
     membership.active();
     health.started();
     tracing::info!(owner = &*membership.owner(), "admin ready");

@@ -1,6 +1,7 @@
 //! Keeping house. Every replica does it; each step may run twice at once and be cut off anywhere.
 
 pub(crate) mod embeddings;
+pub(crate) mod folding;
 pub(crate) mod removals;
 pub(crate) mod rollups;
 

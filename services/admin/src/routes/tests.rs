@@ -193,6 +193,11 @@ async fn every_write_of_the_table_leaves_its_entry() -> anyhow::Result<()> {
     let document = format!("/documents/{}", document["id"]);
     works(Method::POST, &format!("{document}/reprocess"), json!({})).await?;
     works(Method::POST, &format!("/rag-stores/{store}/reprocess"), json!({})).await?;
+    let calibrate = format!("/rag-stores/{store}/calibrate");
+    let (status, told) = lab
+        .send(Method::POST, &calibrate, Some(token), "application/json", json!({ "queries": [] }).to_string())
+        .await?;
+    assert_eq!((status, told["error"]["message"].to_string().contains("at least 10")), (StatusCode::BAD_REQUEST, true));
     works(Method::DELETE, &document, json!({})).await?;
     works(Method::DELETE, &format!("/rag-stores/{store}"), json!({})).await?;
     works(Method::DELETE, &format!("/projects/{project}"), json!({})).await?;

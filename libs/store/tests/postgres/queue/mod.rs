@@ -2,6 +2,7 @@
 
 mod claims;
 mod ends;
+mod folding;
 mod plan;
 mod switches;
 mod versions;

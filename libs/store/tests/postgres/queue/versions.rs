@@ -1,5 +1,6 @@
 //! What a claim writes, and what becomes of it.
 
+use store::lexical::Place;
 use store::search::{SearchSettings, VectorHit};
 use store::vectors::nearest::Nearest;
 
@@ -25,9 +26,9 @@ async fn a_new_version_becomes_searchable_in_one_step_and_replaces_the_old() -> 
     let settings = edge.find_search_settings(store).await?.unwrap();
     let seen = || async {
         let hits = nearest(&edge, &settings, &[1.0, 0.0, 0.0], 10).await?;
-        let postings = edge.list_postings(store, &["every".to_owned()]).await?;
-        let lexical: usize = postings.iter().map(|posting| posting.ordinals.len()).sum();
-        anyhow::Ok((hits.len(), lexical, edge.lexical_corpus(store).await?.chunks))
+        let read = edge.read_lexical(store, &["every".to_owned()]).await?;
+        let lexical: usize = read.postings.iter().map(|posting| posting.ordinals.len()).sum();
+        anyhow::Ok((hits.len(), lexical, read.chunks))
     };
     let claim = fixture.claim_one().await?;
     fixture.write(claim.key, 0..3).await?;
@@ -53,12 +54,12 @@ async fn a_new_version_becomes_searchable_in_one_step_and_replaces_the_old() -> 
     let passages = edge.list_passages(store, &[hits[0].chunk]).await?;
     assert_eq!((passages[0].content.as_str(), passages[0].page_from), ("passage 4", Some(5)));
     assert!(hits[0].distance < 1e-6 && hits[1].distance > hits[0].distance);
-    let posting = &edge.list_postings(store, &["at2".to_owned()]).await?[0];
-    let segment = &edge.list_segments(store, &[posting.segment]).await?[0];
+    let read = edge.read_lexical(store, &["at2".to_owned()]).await?;
+    let (posting, segment) = (&read.postings[0], &read.segments[0]);
     assert_eq!((posting.ordinals.as_slice(), segment.first_ordinal, segment.lengths.len()), ([2].as_slice(), 2, 3));
-    let places = [(document, segment.content_version, 2), (document, segment.content_version, 99)];
-    let chunks = edge.find_chunks_at(store, &places).await?;
-    assert!(chunks[0].is_some() && chunks[1].is_none());
+    let places = edge.resolve_places(store, &[(segment.id, 2), (segment.id, 99), (0, 2)]).await?;
+    assert!(matches!(places[0], Place::Chunk(_)));
+    assert_eq!(places[1..], [Place::Gone, Place::Moved]);
     Ok(())
 }
 

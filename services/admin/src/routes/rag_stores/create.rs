@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
+use domain::SearchTuning;
 use http::StatusCode;
 use serde_json::json;
 use store::document_stores::{NewDocumentStore, StoreSettings};
@@ -31,6 +32,7 @@ pub(crate) async fn handle(
         max_documents: 0,
         max_bytes: 0,
         max_age_days: 0,
+        search: SearchTuning::default(),
     };
     let project = new.project_id.ok_or_else(|| ApiError::invalid("project_id: the project that owns the store"))?;
     let connection = new

@@ -1,15 +1,18 @@
 //! Document stores.
 
+pub(crate) mod calibrate;
 pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod get;
 pub(crate) mod list;
 mod probe;
 pub(crate) mod reprocess;
+pub(crate) mod search;
 mod switch;
+mod tuning;
 pub(crate) mod update;
 
-use domain::{ConnectionId, ProjectId, StoreId};
+use domain::{ConnectionId, ProjectId, SearchTuning, StoreId};
 use serde::{Deserialize, Serialize};
 use store::Reach;
 use store::document_stores::{DocumentStore, StoreSettings};
@@ -19,6 +22,9 @@ use super::checks;
 use crate::app::App;
 use crate::body::nullable;
 use crate::error::ApiError;
+
+/// The part of a question that is searched for, as edges do.
+const LONGEST_QUERY_CHARS: usize = 4_000;
 
 /// A store, as the API shows it.
 #[derive(Serialize)]
@@ -36,6 +42,8 @@ pub(crate) struct View {
     max_documents: i64,
     max_bytes: i64,
     max_age_days: i32,
+    /// How it is searched.
+    retrieval: SearchTuning,
     document_count: i64,
     chunk_count: i64,
     bytes_used: i64,
@@ -63,6 +71,7 @@ impl From<DocumentStore> for View {
             max_documents: settings.max_documents,
             max_bytes: settings.max_bytes,
             max_age_days: settings.max_age_days,
+            retrieval: settings.search,
             document_count: store.document_count,
             chunk_count: store.chunk_count,
             bytes_used: store.bytes_used,
@@ -91,6 +100,7 @@ pub(crate) struct Changes {
     max_documents: Option<i64>,
     max_bytes: Option<i64>,
     max_age_days: Option<i32>,
+    retrieval: Option<tuning::TuningChanges>,
 }
 
 impl Changes {
@@ -113,6 +123,7 @@ impl Changes {
             )?,
             max_bytes: checks::within("max_bytes", self.max_bytes.unwrap_or(now.max_bytes), 0, i64::MAX)?,
             max_age_days: checks::within("max_age_days", self.max_age_days.unwrap_or(now.max_age_days), 0, 36_500)?,
+            search: self.retrieval.unwrap_or_default().apply(now.search)?,
         })
     }
 }

@@ -8,7 +8,7 @@ use axum::{Extension, Json};
 use domain::{DocumentFilter, FilterError, PriceSnapshot, RequestId};
 use ledger::{Ending, PriceSource};
 use providers::{RequestError, check_body, text_at};
-use retrieval::Hit;
+use retrieval::{Explained, Hit, Plan as Legs};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -21,8 +21,8 @@ use crate::routes::request_id::Arrival;
 use crate::state::Shared;
 
 /// The most passages that can be asked for.
-const MOST: usize = 50;
-const TOP_K: &str = "a whole number from 1 to 50";
+const MOST: usize = 100;
+const TOP_K: &str = "a whole number from 1 to 100";
 
 /// A question to the project's store.
 #[derive(Debug)]
@@ -30,6 +30,7 @@ struct Question<'a> {
     query: Cow<'a, str>,
     top_k: Option<usize>,
     filter: Option<DocumentFilter>,
+    explain: bool,
     metadata: Option<&'a RawValue>,
     user: Option<Cow<'a, str>>,
 }
@@ -41,6 +42,9 @@ struct Sent<'a> {
     query: Option<&'a RawValue>,
     top_k: Option<&'a RawValue>,
     filter: Option<Value>,
+    /// Whether it is told how the passages were found.
+    #[serde(default)]
+    explain: bool,
     metadata: Option<&'a RawValue>,
     user: Option<&'a RawValue>,
 }
@@ -54,6 +58,9 @@ struct Passages<'a> {
     degraded: &'a [&'static str],
     /// Whether every vector was compared with the question, and not only those that an index led to.
     exhaustive: bool,
+    /// Which legs searched and why, where that is asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plan: Option<Legs>,
     usage: Usage,
 }
 
@@ -65,6 +72,9 @@ struct Passage<'a> {
     /// What the model that ordered the passages says, where one was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     rerank_score: Option<f64>,
+    /// Which legs found it, where that is asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    legs: Option<Explained>,
     content: &'a str,
 }
 
@@ -129,9 +139,10 @@ pub(crate) async fn create(
     call.finish(Ending::Complete, 200, None);
     let answer = Passages {
         object: "list",
-        data: found.hits.iter().map(passage).collect(),
+        data: found.hits.iter().map(|hit| passage(hit, question.explain)).collect(),
         degraded: &found.degraded,
         exhaustive: found.exhaustive,
+        plan: question.explain.then_some(found.plan),
         usage: Usage { prompt_tokens: embedded.tokens, total_tokens: embedded.tokens },
     };
     let mut response = Json(answer).into_response();
@@ -139,11 +150,12 @@ pub(crate) async fn create(
     Ok(response)
 }
 
-fn passage(hit: &Hit) -> Passage<'_> {
+fn passage(hit: &Hit, explain: bool) -> Passage<'_> {
     Passage {
         object: "passage",
         source: Source::of(hit),
         rerank_score: hit.rerank_score,
+        legs: explain.then(|| Explained::of(hit)),
         content: &hit.passage.content,
     }
 }
@@ -164,6 +176,7 @@ fn read(body: &[u8]) -> Result<Question<'_>, EdgeError> {
             .map(|filter| DocumentFilter::parse(&filter, "filter"))
             .transpose()
             .map_err(|FilterError { field, must }| RequestError::Invalid { field, must })?,
+        explain: sent.explain,
         metadata: sent.metadata,
         user: sent.user.map(|user| text_at(user, || "user".to_owned(), "a string")).transpose()?,
     };
@@ -193,9 +206,9 @@ mod tests {
         }
         assert_eq!(refused(r#"{"query":7}"#), "query must be a string");
         assert_eq!(refused(r#"{"query":" "}"#), "query is required");
-        for top_k in ["0", "51", "\"3\"", "1.5", "[]"] {
+        for top_k in ["0", "101", "\"3\"", "1.5", "[]"] {
             let body = format!(r#"{{"query":"a","top_k":{top_k}}}"#);
-            assert_eq!(refused(&body), "top_k must be a whole number from 1 to 50");
+            assert_eq!(refused(&body), "top_k must be a whole number from 1 to 100");
         }
         let told = refused(r#"{"query":"a","filter":{"metadata":{"year":{"after":2020}}}}"#);
         assert_eq!(told, "filter.metadata.year.after must be one of eq, in, exists, prefix, gt, gte, lt and lte");
@@ -204,6 +217,6 @@ mod tests {
             "filter must be an object with documents, tags or metadata"
         );
         assert!(read(br#"{"query":"a","filter":null}"#).unwrap().filter.is_none());
-        assert_eq!(read(br#"{"query":"a","top_k":50}"#).unwrap().top_k, Some(50));
+        assert_eq!(read(br#"{"query":"a","top_k":100}"#).unwrap().top_k, Some(100));
     }
 }
