@@ -25,6 +25,8 @@ pub(crate) enum Command {
     Peer(Peer),
     /// Measure the document queue alone, on a PostgreSQL of its own.
     Queue(Queue),
+    /// Measure how good retrieval is on judged collections.
+    Quality(Quality),
     /// Serve as the upstream alone.
     Upstream(Upstream),
     /// Compare the text of PDFs with what poppler's pdftotext reads, file by file.
@@ -142,6 +144,43 @@ pub(crate) struct Text {
     /// Fail if the mean word recall is below.
     #[arg(long, value_name = "SHARE")]
     pub(crate) at_least: Option<f64>,
+}
+
+/// Judged collections and who embeds them.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Quality {
+    /// Folders in the form of BEIR: corpus.jsonl, queries.jsonl and qrels/test.tsv.
+    #[arg(required = true)]
+    pub(crate) paths: Vec<PathBuf>,
+    /// An OpenAI-compatible server that embeds, such as `http://127.0.0.1:8080/v1`; without one the demonstration's
+    /// vectors are used, which know words and nothing of their meaning.
+    #[arg(long, value_name = "URL", requires = "embeddings_model")]
+    pub(crate) embeddings_url: Option<url::Url>,
+    /// Its model.
+    #[arg(long, value_name = "NAME", requires = "embeddings_url")]
+    pub(crate) embeddings_model: Option<String>,
+    /// A key it takes.
+    #[arg(long, value_name = "KEY", requires = "embeddings_url")]
+    pub(crate) embeddings_key: Option<String>,
+    #[command(flatten)]
+    pub(crate) bars: Bars,
+    /// Where to write the results as JSON.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+/// What nDCG@10 has to be for the run to succeed, of every collection.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Bars {
+    /// By words alone.
+    #[arg(long, value_name = "SHARE")]
+    pub(crate) lexical_at_least: Option<f64>,
+    /// By vectors alone.
+    #[arg(long, value_name = "SHARE")]
+    pub(crate) vector_at_least: Option<f64>,
+    /// By both.
+    #[arg(long, value_name = "SHARE")]
+    pub(crate) hybrid_at_least: Option<f64>,
 }
 
 /// The upstream.

@@ -13,6 +13,8 @@ pub(crate) enum Unit {
     Share,
     /// A ratio; shown as a factor.
     Times,
+    /// From 0 to 1, shown as it is.
+    Score,
     /// So many a second.
     PerSecond,
     /// So many.
@@ -26,6 +28,7 @@ impl Unit {
             Self::MiB => "MiB",
             Self::Share => "share",
             Self::Times => "times",
+            Self::Score => "score",
             Self::PerSecond => "per second",
             Self::Count => "count",
         }
@@ -39,6 +42,7 @@ impl Unit {
             Self::MiB => format!("{value:.1} MiB"),
             Self::Share => format!("{:.1} %", value * 100.0),
             Self::Times => format!("{value:.2} ×"),
+            Self::Score => format!("{value:.4}"),
             Self::PerSecond => format!("{value:.0}/s"),
             Self::Count => format!("{value:.0}"),
         }

@@ -4,7 +4,7 @@
 //! upstream, each a process of its own, and runs the scenarios of [`scenarios`]. What goes direct and what goes through
 //! the edge is measured in interleaved rounds in random order; a window with a failed call is void. `ragmux-bench peer`
 //! runs the same work through any other OpenAI-compatible server. `ragmux-bench queue` measures the document queue,
-//! `ragmux-bench text` compares the text of PDFs with poppler's.
+//! `ragmux-bench quality` how good retrieval is; `ragmux-bench text` compares the text of PDFs with poppler's.
 
 mod arguments;
 mod bed;
@@ -14,6 +14,7 @@ mod http;
 mod load;
 mod machine;
 mod placement;
+mod quality;
 mod queue;
 mod report;
 mod scale;
@@ -30,7 +31,7 @@ use std::time::Instant;
 use anyhow::bail;
 use clap::Parser as _;
 
-use crate::arguments::{Arguments, Command, Peer, Queue, Run};
+use crate::arguments::{Arguments, Command, Peer, Quality, Queue, Run};
 use crate::bed::Bed;
 use crate::course::{Course, PEER};
 use crate::placement::Pins;
@@ -45,6 +46,7 @@ async fn main() -> anyhow::Result<()> {
         Command::Edge(run) => interruptible(edge(run)).await,
         Command::Peer(peer) => interruptible(self::peer(peer)).await,
         Command::Queue(run) => interruptible(self::queue(run)).await,
+        Command::Quality(run) => interruptible(self::quality(run)).await,
         Command::Upstream(upstream) => upstream_process::run(upstream).await,
         Command::Text(text) => interruptible(text::run(text)).await,
     }
@@ -79,6 +81,13 @@ async fn queue(run: Queue) -> anyhow::Result<()> {
         say("this is a debug build, though most of the work is PostgreSQL's");
     }
     finish(run.json.as_deref(), &queue::run(&run).await?)
+}
+
+async fn quality(run: Quality) -> anyhow::Result<()> {
+    let report = quality::run(&run).await?;
+    finish(run.json.as_deref(), &report)?;
+    anyhow::ensure!(report.missed() == 0, "{} bars are missed", report.missed());
+    Ok(())
 }
 
 async fn peer(peer: Peer) -> anyhow::Result<()> {

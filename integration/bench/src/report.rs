@@ -56,13 +56,18 @@ impl Report {
         std::fs::write(path, text).with_context(|| format!("{} cannot be written", path.display()))
     }
 
+    /// Figures that do not reach their bar.
+    pub(crate) fn missed(&self) -> usize {
+        self.figures.iter().filter(|figure| figure.is_met() == Some(false)).count()
+    }
+
     /// Prints the table.
     pub(crate) fn print(&self) {
         say(&table(&self.figures));
         for note in &self.notes {
             say(note);
         }
-        let missed = self.figures.iter().filter(|figure| figure.is_met() == Some(false)).count();
+        let missed = self.missed();
         let judged = self.figures.iter().filter(|figure| figure.is_met().is_some()).count();
         say(&format!("{} of {judged} bars are met", judged - missed));
     }

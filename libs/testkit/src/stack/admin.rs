@@ -102,6 +102,19 @@ impl Admin {
         answer["id"].as_i64().with_context(|| format!("the upload's answer has no id: {answer}"))
     }
 
+    /// Uploads a form of files that must all be taken; what is answered. `query` is that of the URL, with its `?`.
+    ///
+    /// # Errors
+    /// When one is refused.
+    pub async fn upload_form(&self, store: i64, query: &str, form: reqwest::multipart::Form) -> anyhow::Result<Value> {
+        let url = format!("{}/rag-stores/{store}/documents{query}", self.url);
+        let answer = self.http.post(url).bearer_auth(&self.token).multipart(form).send().await?;
+        let status = answer.status();
+        let answer: Value = serde_json::from_slice(&answer.bytes().await?).unwrap_or_default();
+        anyhow::ensure!(status == StatusCode::ACCEPTED, "the upload was answered {status}: {answer}");
+        Ok(answer)
+    }
+
     /// A document as the API shows it.
     ///
     /// # Errors
