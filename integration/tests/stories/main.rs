@@ -23,6 +23,7 @@ mod packages;
 mod poolers;
 mod quotes;
 mod sample;
+mod search_quality;
 mod start_and_stop;
 mod stores;
 mod streaming_replicas;

@@ -42,8 +42,9 @@ struct Run {
     last: i32,
 }
 
-/// Puts passages that follow each other in a section of their document together, as long as they have at most so many
-/// tokens: a model reads one text, and not an end and then a beginning. The better of two gives place and scores.
+/// Puts passages that follow each other in a section and on a page of their document together, as long as they have at
+/// most so many tokens: a model reads one text, and not an end and then a beginning. The better of two gives place and
+/// scores.
 pub(crate) fn join_neighbours(hits: Vec<Hit>, most_tokens: u32) -> Vec<Hit> {
     let mut waiting: Vec<Option<Run>> =
         hits.into_iter().map(|hit| Some(Run { last: hit.passage.ordinal, hit })).collect();
@@ -64,7 +65,8 @@ pub(crate) fn join_neighbours(hits: Vec<Hit>, most_tokens: u32) -> Vec<Hit> {
 impl Run {
     fn may_take(&self, other: &Self, most_tokens: u32) -> bool {
         let (a, b) = (&self.hit.passage, &other.hit.passage);
-        let follows = |last: i32, first: i32| last.checked_add(1) == Some(first);
+        // A passage that is quoted stands on one page, as its chunks do.
+        let follows = |last: i32, first: i32| last.checked_add(1) == Some(first) && a.page_from == b.page_from;
         a.document == b.document
             && a.heading_path == b.heading_path
             && (follows(self.last, b.ordinal) || follows(other.last, a.ordinal))
@@ -82,7 +84,6 @@ impl Run {
         let passage = Passage {
             chunk: self.hit.passage.chunk,
             content: text(first, second),
-            page_to: second.page_to.or(first.page_to),
             char_to: second.char_to.max(first.char_to),
             token_count: first.token_count.saturating_add(second.token_count),
             ..first.clone()
@@ -156,12 +157,15 @@ mod tests {
     }
 
     #[test]
-    fn sections_and_documents_stay_apart() {
+    fn sections_pages_and_documents_stay_apart() {
         let mut other_section = piece(5, 20, "b");
         other_section.passage.heading_path = "Care > Cleaning".to_owned();
-        let mut other_document = piece(5, 20, "c");
+        let mut other_page = piece(5, 20, "c");
+        (other_page.passage.page_from, other_page.passage.page_to) = (Some(5), Some(5));
+        let mut other_document = piece(5, 20, "d");
         other_document.passage.document = DocumentId(9);
-        assert_eq!(join_neighbours(vec![piece(4, 10, "a"), other_section, other_document], 1000).len(), 3);
+        let apart = vec![piece(4, 10, "a"), other_section, other_page, other_document];
+        assert_eq!(join_neighbours(apart, 1000).len(), 4);
     }
 
     #[test]

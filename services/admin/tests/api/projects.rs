@@ -62,7 +62,7 @@ async fn an_update_changes_what_it_names_and_checks_it() -> anyhow::Result<()> {
         (json!({ "retrieval": { "when": "sometimes" } }), "the body"),
         (json!({ "retrieval": { "mode": "hybrid" } }), "the body"),
         (json!({ "retrieval": { "top_k": 0 } }), "retrieval.top_k"),
-        (json!({ "retrieval": { "top_k": 51 } }), "retrieval.top_k"),
+        (json!({ "retrieval": { "top_k": 101 } }), "retrieval.top_k"),
         (json!({ "retrieval": { "rerank": { "candidates": 5 } } }), "the body"),
         (json!({ "retrieval": { "rerank": { "connection_id": 99 } } }), "retrieval.rerank.connection_id"),
         (
