@@ -106,3 +106,101 @@ fn due(segments: &[SegmentSize]) -> Option<Vec<i64>> {
     let ids: Vec<i64> = fitting.map(|segment| segment.id).collect();
     (ids.len() > 1).then_some(ids)
 }
+
+#[cfg(test)]
+mod tests {
+    use testkit::RoleName;
+
+    use super::*;
+
+    fn sizes(chunks: &[i32]) -> Vec<SegmentSize> {
+        (1..).zip(chunks).map(|(id, chunks)| SegmentSize { id, chunks: *chunks }).collect()
+    }
+
+    #[test]
+    fn the_smallest_are_folded_first_and_never_too_many_chunks() {
+        assert_eq!(due(&sizes(&[1; 7])), None);
+        assert_eq!(due(&sizes(&[1, 2, 3, 4, 5, 6, 7, 7])).unwrap().len(), 8);
+        assert_eq!(due(&sizes(&[1, 8, 1, 8, 1, 8, 1, 8, 1, 8, 1, 8, 1, 8])), None, "seven of each size");
+        let mut mixed = vec![100; 8];
+        mixed.extend([1; 9]);
+        assert_eq!(due(&sizes(&mixed)).unwrap(), (9..=17).collect::<Vec<_>>());
+        let large = due(&sizes(&[4_000; 8])).unwrap();
+        assert_eq!(large, [1, 2], "as many as have room");
+        assert_eq!(due(&sizes(&vec![1; 2_000])).unwrap().len(), MOST_SEGMENTS);
+    }
+
+    #[test]
+    fn a_store_has_few_segments_however_many_documents_come() {
+        let (mut segments, mut next, mut written) = (Vec::new(), 0_i64, 0_i64);
+        for _ in 0..20_000 {
+            next += 1;
+            segments.push(SegmentSize { id: next, chunks: 1 });
+            let small = |segments: &Vec<SegmentSize>| {
+                segments.iter().copied().filter(|segment| segment.chunks < LARGE).collect::<Vec<_>>()
+            };
+            while let Some(ids) = due(&small(&segments)) {
+                let (gone, kept): (Vec<SegmentSize>, _) =
+                    segments.into_iter().partition(|segment| ids.contains(&segment.id));
+                let chunks = gone.iter().map(|segment| segment.chunks).sum();
+                (segments, next, written) = (kept, next + 1, written + i64::from(chunks));
+                segments.push(SegmentSize { id: next, chunks });
+            }
+        }
+        assert!(segments.len() <= 40, "{}", segments.len());
+        assert!(written <= 5 * 20_000, "each chunk is written anew a few times: {written}");
+    }
+
+    #[tokio::test]
+    async fn a_pass_folds_what_is_live_and_forgets_what_is_not() {
+        let database = testkit::database().await.unwrap();
+        let project = database.insert_project("p", "").await.unwrap();
+        let embedding = database.insert_connection("embed", "http://127.0.0.1:1/v1", "demo-embed").await.unwrap();
+        let documents = database.insert_document_store(project, embedding, 3).await.unwrap();
+        for number in 0..20 {
+            database.insert_document(documents, &format!("{number}.txt")).await.unwrap();
+        }
+        let pool = database.superuser_pool().await.unwrap();
+        sqlx::raw_sql(
+            "UPDATE documents SET status = 'ready', live_version = content_version;
+             INSERT INTO chunks (document_id, content_version, store_id, ordinal, content, char_from, char_to,
+                                 token_count, content_hash)
+             SELECT id, content_version, store_id, 0, file_name, 0, 1, 1, '' FROM documents;
+             INSERT INTO posting_segments (store_id, document_id, content_version, first_ordinal, lengths, chunk_count,
+                                           total_length)
+             SELECT store_id, id, content_version, 0, '{1}', 1, 1 FROM documents;
+             INSERT INTO postings (store_id, term, segment_id, ordinals, frequencies)
+             SELECT store_id, 'word', id, '{0}', '{1}' FROM posting_segments;",
+        )
+        .execute(&pool)
+        .await
+        .unwrap();
+        let store = database.store(RoleName::Backend).unwrap();
+        assert_eq!(pass(&store).await.unwrap(), 20);
+        let read = async || store.read_lexical(documents, &["word".to_owned()]).await.unwrap();
+        let folded = read().await;
+        assert_eq!((folded.segments.len(), folded.chunks, folded.postings[0].ordinals.len()), (1, 20, 20));
+        assert_eq!(pass(&store).await.unwrap(), 0);
+
+        // A few that go are left in it, many are not.
+        for (gone, left) in [(2, 20), (8, 12)] {
+            let delete = "DELETE FROM documents WHERE id IN (SELECT id FROM documents ORDER BY id LIMIT $1)";
+            let already =
+                20 - sqlx::query_scalar::<_, i64>("SELECT count(*) FROM documents").fetch_one(&pool).await.unwrap();
+            sqlx::query(delete).bind(gone - already).execute(&pool).await.unwrap();
+            sqlx::query("UPDATE document_stores SET content_revision = content_revision + 1")
+                .execute(&pool)
+                .await
+                .unwrap();
+            pass(&store).await.unwrap();
+            assert_eq!(read().await.chunks, left);
+        }
+        sqlx::raw_sql("DELETE FROM documents; UPDATE projects SET store_id = NULL; DELETE FROM document_stores;")
+            .execute(&pool)
+            .await
+            .unwrap();
+        pass(&store).await.unwrap();
+        let left: i64 = sqlx::query_scalar("SELECT count(*) FROM posting_segments").fetch_one(&pool).await.unwrap();
+        assert_eq!(left, 0, "what a store leaves goes as well");
+    }
+}
