@@ -229,7 +229,7 @@ mod tests {
             width: 384,
             language: None,
             content_revision: 0,
-            retrieval: serde_json::Value::Null,
+            tuning: domain::SearchTuning::default(),
         };
         let own = own.map(|(indexed, vectors)| OwnTable {
             store: StoreId(1),

@@ -155,9 +155,10 @@ async fn judge(
     store: StoreId,
     questions: Vec<(String, HashSet<DocumentId>)>,
 ) -> Result<Vec<Judged>, ApiError> {
-    let each = questions
-        .into_iter()
-        .map(|(query, documents)| async move { app.retrieval.judge(store, &query, documents, &mut |_| ()).await });
+    let each = questions.into_iter().map(|(query, documents)| async move {
+        let search = Search { project, store, query: &query, top_k: 1, rerank: None };
+        app.retrieval.judge(&search, documents, &mut |_| ()).await
+    });
     // In the order that they were given in: they are dealt into folds by their places.
     let judged: Vec<Option<Judged>> = stream::iter(each).buffered(AT_ONCE).try_collect().await?;
     Ok(judged.into_iter().flatten().collect())
