@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use domain::ChunkId;
+use store::filters::{SegmentPart, Within};
 use store::lexical::Place;
 use tokio::task::JoinSet;
 
@@ -91,6 +92,21 @@ async fn a_folded_index_says_the_same_and_forgets_what_is_gone() -> anyhow::Resu
         settled(&edge, other, "every").await?.len(),
         usize::try_from(store.read_lexical(other, &[]).await?.chunks)?
     );
+
+    // What a filter leaves of it are places.
+    let within = Within { documents: documents[3..5].to_vec(), chunks: 0 };
+    let folded = fixture.small(id).await?[0];
+    let parts = store.list_segment_parts(id, &[folded, 0], &within).await?;
+    assert_eq!(parts[&0], SegmentPart::Moved);
+    let SegmentPart::Places(places) = &parts[&folded] else { anyhow::bail!("no places: {parts:?}") };
+    let places: Vec<(i64, i32)> = places.iter().map(|place| (folded, *place)).collect();
+    let of_them: Vec<i64> = sqlx::query_scalar("SELECT id FROM chunks WHERE document_id IN ($1, $2) ORDER BY id")
+        .bind(documents[3].0)
+        .bind(documents[4].0)
+        .fetch_all(&fixture.pool)
+        .await?;
+    let resolved = store.resolve_places(id, &places).await?;
+    assert_eq!(resolved, of_them.into_iter().map(|chunk| Place::Chunk(ChunkId(chunk))).collect::<Vec<_>>());
 
     // The one that was being written is found like any other, and folded with the rest.
     assert!(store.finish_document(writing.key, &finish(3), LEASE).await?);

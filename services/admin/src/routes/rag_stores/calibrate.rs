@@ -156,7 +156,7 @@ async fn judge(
     questions: Vec<(String, HashSet<DocumentId>)>,
 ) -> Result<Vec<Judged>, ApiError> {
     let each = questions.into_iter().map(|(query, documents)| async move {
-        let search = Search { project, store, query: &query, top_k: 1, rerank: None };
+        let search = Search { project, store, query: &query, top_k: 1, filter: None, rerank: None };
         app.retrieval.judge(&search, documents, &mut |_| ()).await
     });
     // In the order that they were given in: they are dealt into folds by their places.

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use domain::{RetrievalSettings, StoreId};
+use domain::{DocumentFilter, RetrievalSettings, StoreId};
 use retrieval::{Explained, Hit, Plan, Search};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::read;
 use crate::app::App;
@@ -23,6 +24,8 @@ pub(crate) struct Asked {
     /// Passages, 1 to 100.
     #[serde(default = "default_top_k")]
     top_k: u32,
+    /// Which documents may be found, as for `/v1/retrieve`.
+    filter: Option<Value>,
 }
 
 fn default_top_k() -> u32 {
@@ -71,7 +74,10 @@ pub(crate) async fn handle(
     }
     let query: String = asked.query.chars().take(super::LONGEST_QUERY_CHARS).collect();
     let top_k = usize::try_from(top_k).unwrap_or(usize::MAX);
-    let search = Search { project: store.project, store: id, query: &query, top_k, filter: None, rerank: None };
+    let filter = asked.filter.map(|filter| DocumentFilter::parse(&filter, "filter")).transpose();
+    let filter = filter.map_err(|fault| ApiError::invalid(format!("{}: expected {}", fault.field, fault.must)))?;
+    let search =
+        Search { project: store.project, store: id, query: &query, top_k, filter: filter.as_ref(), rerank: None };
     let found = app.retrieval.search(&search, &mut |_| ()).await?;
     Ok(axum::Json(Found {
         hits: found.hits.into_iter().map(Passage::from).collect(),

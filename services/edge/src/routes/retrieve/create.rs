@@ -43,8 +43,7 @@ struct Sent<'a> {
     top_k: Option<&'a RawValue>,
     filter: Option<Value>,
     /// Whether it is told how the passages were found.
-    #[serde(default)]
-    explain: bool,
+    explain: Option<&'a RawValue>,
     metadata: Option<&'a RawValue>,
     user: Option<&'a RawValue>,
 }
@@ -176,7 +175,11 @@ fn read(body: &[u8]) -> Result<Question<'_>, EdgeError> {
             .map(|filter| DocumentFilter::parse(&filter, "filter"))
             .transpose()
             .map_err(|FilterError { field, must }| RequestError::Invalid { field, must })?,
-        explain: sent.explain,
+        explain: match sent.explain.map(RawValue::get) {
+            None | Some("false") => false,
+            Some("true") => true,
+            Some(_) => return Err(RequestError::Invalid { field: "explain".to_owned(), must: "true or false" }.into()),
+        },
         metadata: sent.metadata,
         user: sent.user.map(|user| text_at(user, || "user".to_owned(), "a string")).transpose()?,
     };
@@ -210,6 +213,8 @@ mod tests {
             let body = format!(r#"{{"query":"a","top_k":{top_k}}}"#);
             assert_eq!(refused(&body), "top_k must be a whole number from 1 to 100");
         }
+        assert_eq!(refused(r#"{"query":"a","explain":"yes"}"#), "explain must be true or false");
+        assert!(read(br#"{"query":"a","explain":true}"#).unwrap().explain);
         let told = refused(r#"{"query":"a","filter":{"metadata":{"year":{"after":2020}}}}"#);
         assert_eq!(told, "filter.metadata.year.after must be one of eq, in, exists, prefix, gt, gte, lt and lte");
         assert_eq!(
