@@ -1,5 +1,7 @@
 //! One admitted call, from its admission to its settlement.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use domain::{NanoUsd, PriceSnapshot, RequestId};
@@ -66,6 +68,8 @@ pub struct OpenCall {
     headroom: Headroom,
     accepted: Instant,
     sent: bool,
+    /// Whether what was sent may stand in the provider's bill, as far as nothing is reported.
+    is_owed: Arc<AtomicBool>,
     delivered: i64,
     usage: Option<Usage>,
     usage_in_part: bool,
@@ -93,6 +97,7 @@ impl OpenCall {
             headroom,
             accepted: Instant::now(),
             sent: false,
+            is_owed: Arc::default(),
             delivered: 0,
             usage: None,
             usage_in_part: false,
@@ -137,10 +142,10 @@ impl OpenCall {
         std::future::pending().await
     }
 
-    /// Whether the request was sent upstream.
+    /// Whether the request was sent upstream, and the provider may bill it.
     #[must_use]
-    pub fn is_sent(&self) -> bool {
-        self.sent
+    pub fn is_owed(&self) -> bool {
+        self.sent && self.is_owed.load(Ordering::Relaxed)
     }
 
     /// The rest of the log row.
@@ -170,10 +175,14 @@ impl OpenCall {
         self.counted_prompt
     }
 
-    /// The request goes upstream now: from here on a client that leaves pays the prompt.
-    pub fn sent(&mut self) {
+    /// The request goes upstream now: from here on a client that leaves pays the prompt. Whoever tries it more than once
+    /// can say with what this returns that nobody bills it at the moment: each try has failed at no cost, and the next one
+    /// has not begun. A client that leaves then pays nothing, and the request is given back.
+    pub fn sent(&mut self) -> Arc<AtomicBool> {
         self.sent = true;
+        self.is_owed.store(true, Ordering::Relaxed);
         self.entry.attempts += 1;
+        Arc::clone(&self.is_owed)
     }
 
     /// The first byte of the answer is on its way to the client.
@@ -230,6 +239,9 @@ impl OpenCall {
 
     fn settle(&mut self, ending: Ending) {
         let Some(place) = self.place.take() else { return };
+        // Who leaves between two tries leaves after a fault of the provider's.
+        let has_failed = ending == Ending::ClientGone && self.sent && !self.is_owed();
+        let ending = if has_failed { Ending::Fault } else { ending };
         let charge = charge(ending, self.sent, self.counted_prompt, self.delivered, self.usage, self.prices.as_ref());
         let fee = if charge.free { NanoUsd::ZERO } else { self.fee };
         let mut entry = std::mem::take(&mut self.entry);

@@ -119,6 +119,7 @@ fn sign(error: &UpstreamError) -> Sign {
         UpstreamError::Refused(_)
         | UpstreamError::BadAnswer(_)
         | UpstreamError::Unfit(_)
+        | UpstreamError::Image(_)
         | UpstreamError::Overloaded
         | UpstreamError::NoRoom
         | UpstreamError::LeftAlone { .. } => Sign::None,

@@ -1,10 +1,12 @@
 //! What went wrong upstream, as decisions: what the client is told, what is charged, whether to try again.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use domain::Kind;
 
 use crate::dialect::openai::RequestError;
+use crate::images::ImageError;
 use crate::ssrf::AddressRefused;
 
 /// What a call that failed **before its first byte** is charged. A stream that fails later is charged by its
@@ -117,6 +119,9 @@ pub enum UpstreamError {
     /// The process has no room left to make the request. Nothing was sent.
     #[error("this edge has no room left to make the request")]
     NoRoom,
+    /// The provider wants the bytes of an image that could not be fetched. Nothing was sent.
+    #[error("the request has an image that the provider wants and that cannot be had")]
+    Image(#[source] Arc<ImageError>),
 }
 
 impl UpstreamError {
@@ -125,6 +130,7 @@ impl UpstreamError {
     pub fn status(&self) -> u16 {
         match self {
             Self::Unfit(_) => 400,
+            Self::Image(error) => error.status(),
             Self::Timeout(_) => 504,
             Self::RateLimited { .. } => 429,
             Self::Rejected { status, .. } => *status,
@@ -148,6 +154,7 @@ impl UpstreamError {
             Self::Timeout(_) => Kind::Timeout,
             Self::RateLimited { .. } => Kind::Limited,
             Self::Rejected { .. } | Self::Unfit(_) => Kind::Invalid,
+            Self::Image(error) => error.kind(),
             _ => Kind::Unavailable,
         }
     }
@@ -160,6 +167,7 @@ impl UpstreamError {
                 words.error_type.as_deref().unwrap_or("upstream_error")
             }
             Self::Unfit(_) => "invalid_request_error",
+            Self::Image(error) => error.error_type(),
             Self::Overloaded | Self::NoRoom => "server_error",
             _ => "upstream_error",
         }
@@ -172,6 +180,7 @@ impl UpstreamError {
             Self::Rejected { words, .. } | Self::RateLimited { words, .. } => words.code.as_deref(),
             Self::Refused(_) => Some("upstream_refused"),
             Self::Unfit(_) => None,
+            Self::Image(error) => Some(error.code()),
             Self::LeftAlone { .. } => Some("upstream_circuit_open"),
             Self::Connect(_) | Self::Lost(_) => Some("upstream_unreachable"),
             Self::Timeout(_) => Some("upstream_timeout"),
@@ -205,6 +214,7 @@ impl UpstreamError {
                 words.message.clone()
             }
             Self::Unfit(error) => format!("{self}: {error}"),
+            Self::Image(error) => error.to_string(),
             _ => self.to_string(),
         }
     }
@@ -217,6 +227,7 @@ impl UpstreamError {
             | Self::Failed { retry_after, .. }
             | Self::LeftAlone { retry_after } => *retry_after,
             Self::Overloaded | Self::NoRoom => Some(Duration::from_secs(1)),
+            Self::Image(error) => error.retry_after(),
             _ => None,
         }
     }
@@ -228,6 +239,7 @@ impl UpstreamError {
             // The account of the connection has run out, which is not the client's doing.
             Self::Rejected { status: 402 | 408, .. } => Charge::Nothing,
             Self::Rejected { .. } => Charge::Request,
+            Self::Image(error) if error.status() == 400 => Charge::Request,
             // All of them follow a status of success.
             Self::BadAnswer(_) | Self::Truncated | Self::TooLarge { .. } | Self::Overloaded => Charge::Prompt,
             _ => Charge::Nothing,
@@ -241,6 +253,11 @@ impl UpstreamError {
         self.charge() == Charge::Prompt || matches!(self, Self::Timeout(Waited::Total))
     }
 
+    /// Whether an attempt that ended so may stand in the provider's bill though no answer of it can be used.
+    pub(crate) fn leaves_open(&self) -> bool {
+        self.charge() == Charge::Prompt || matches!(self, Self::Timeout(_) | Self::Lost(_))
+    }
+
     /// Whether the failure is the destination's and not the request's, so that another one may do better. A request that
     /// was sent and not answered is neither: the provider may be working on it.
     #[must_use]
@@ -251,7 +268,8 @@ impl UpstreamError {
             | Self::Auth { .. }
             | Self::RateLimited { .. }
             | Self::Failed { .. }
-            | Self::Unfit(_) => true,
+            | Self::Unfit(_)
+            | Self::Image(_) => true,
             Self::Rejected { status, .. } => matches!(status, 402 | 408),
             Self::LeftAlone { .. }
             | Self::Lost(_)

@@ -189,7 +189,7 @@ impl<'a> Inbound<'a> {
         }
     }
 
-    /// Whether the conversation ends with a tool's result.
+    /// Whether the conversation ends with results of tools, and the user says nothing to them.
     #[must_use]
     pub fn ends_with_tool_result(&self) -> bool {
         match self {

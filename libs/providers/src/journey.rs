@@ -110,12 +110,13 @@ impl<'a> Journey<'a> {
         if was_given_time || !matches!(error, UpstreamError::Timeout(Waited::Total)) {
             leg.pass.failed(&error);
         }
-        if matches!(error, UpstreamError::Unfit(_)) {
+        if matches!(error, UpstreamError::Unfit(_) | UpstreamError::Image(_)) {
             self.attempts.take_back(leg.before);
             // A failure that came before says more of what is wrong.
             self.failed.get_or_insert(error);
             return Ok(None);
         }
+        self.attempts.failed(&error);
         if let Some(delay) = self.attempts.delay_after(&error) {
             tracing::debug!(
                 attempt = self.attempts.made(),
@@ -129,6 +130,11 @@ impl<'a> Journey<'a> {
         }
         self.failed = Some(error);
         Ok(None)
+    }
+
+    /// A part of what was asked for is answered and billed.
+    pub(crate) fn owes(&mut self) {
+        self.attempts.owes();
     }
 
     /// Takes back an attempt for which nothing was sent.

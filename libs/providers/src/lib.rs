@@ -55,10 +55,7 @@ pub use error::{Charge, UpstreamError, Waited, Words};
 pub use fallback::order;
 pub use http::{ClientError, HttpOptions, MAX_ANSWER_BYTES, MAX_EMBEDDINGS_BYTES};
 pub use hub::Told;
-pub use images::{
-    DataFault, FetchedImages, Image, ImageError, ImageOptions, Images, MAX_IMAGES_PER_REQUEST, is_data_url,
-    read_data_url,
-};
+pub use images::{FetchedImages, Image, ImageError, ImageOptions, Images, MAX_IMAGES_PER_REQUEST};
 pub use inbound::{Inbound, Utterance, WantedImages};
 pub use memory::{Full, Held, Memory};
 pub use rerank::{Ranked, RerankRequest, Reranked, search_units};

@@ -1,5 +1,7 @@
 //! Trying again before the first byte.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rand::RngExt;
@@ -21,19 +23,31 @@ pub struct Attempts {
     made: u32,
     last: Option<usize>,
     replays_timeouts: bool,
+    /// Whether a provider may bill an attempt that is over.
+    owes: bool,
+    /// Whether one may bill anything at all, the running attempt as well.
+    is_owed: Arc<AtomicBool>,
 }
 
 impl Attempts {
     /// No attempt made yet; none may begin or last past `deadline`.
     #[must_use]
     pub fn until(deadline: Instant) -> Self {
-        Self { deadline, made: 0, last: None, replays_timeouts: false }
+        Self { deadline, made: 0, last: None, replays_timeouts: false, owes: false, is_owed: Arc::default() }
     }
 
     /// Whether a request that was sent and not answered may be sent again, though the provider may be working on it.
     #[must_use]
     pub fn replaying_timeouts(self, replays_timeouts: bool) -> Self {
         Self { replays_timeouts, ..self }
+    }
+
+    /// Says in `is_owed`, at every moment, whether a provider may bill the request: not before the first attempt, and not
+    /// between attempts as long as each was answered by a failure that costs nothing.
+    #[must_use]
+    pub fn telling(self, is_owed: Arc<AtomicBool>) -> Self {
+        is_owed.store(self.owes, Ordering::Relaxed);
+        Self { is_owed, ..self }
     }
 
     /// How many were made.
@@ -57,13 +71,27 @@ impl Attempts {
     /// Counts an attempt, and says where the one before it went.
     pub(crate) fn begin(&mut self, at: usize) -> Option<usize> {
         self.made += 1;
+        self.is_owed.store(true, Ordering::Relaxed);
         self.last.replace(at)
+    }
+
+    /// An attempt has failed, so that nothing of it is on its way any more.
+    pub(crate) fn failed(&mut self, error: &UpstreamError) {
+        self.owes |= error.leaves_open();
+        self.is_owed.store(self.owes, Ordering::Relaxed);
+    }
+
+    /// A part of the request was answered, and is billed whatever becomes of the others.
+    pub(crate) fn owes(&mut self) {
+        self.owes = true;
+        self.is_owed.store(true, Ordering::Relaxed);
     }
 
     /// Nothing was sent after all: the last one is what [`Attempts::begin`] said.
     pub(crate) fn take_back(&mut self, before: Option<usize>) {
         self.made = self.made.saturating_sub(1);
         self.last = before;
+        self.is_owed.store(self.owes, Ordering::Relaxed);
     }
 
     /// How long to wait before the same destination is tried again; none when it is not to be: the error is of a kind
@@ -124,6 +152,27 @@ mod tests {
         let left = Duration::from_secs(60);
         assert_eq!(after(1, left).next_delay(&unavailable(Some(3)), 0.5), Some(Duration::from_secs(3)));
         assert_eq!(after(1, left).next_delay(&unavailable(Some(9)), 0.5), None);
+    }
+
+    #[test]
+    fn between_attempts_nothing_is_owed_unless_one_was_not_answered() {
+        let is_owed = Arc::new(AtomicBool::new(true));
+        let mut attempts = Attempts::until(Instant::now()).telling(Arc::clone(&is_owed));
+        let owed = || is_owed.load(Ordering::Relaxed);
+        assert!(!owed(), "nothing was sent");
+        attempts.begin(0);
+        assert!(owed());
+        attempts.failed(&unavailable(None));
+        assert!(!owed());
+        let before = attempts.begin(1);
+        attempts.take_back(before);
+        assert!(!owed());
+        attempts.begin(1);
+        attempts.failed(&UpstreamError::Timeout(Waited::Headers));
+        assert!(owed(), "the provider may be working on it");
+        attempts.begin(0);
+        attempts.failed(&unavailable(None));
+        assert!(owed());
     }
 
     #[tokio::test(start_paused = true)]

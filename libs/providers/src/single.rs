@@ -167,6 +167,9 @@ impl Providers {
                 (None, _) => Err(UpstreamError::LeftAlone { retry_after: None }),
                 (_, Err(error)) => Err(error),
             };
+            if !answered.is_empty() {
+                journey.owes();
+            }
             match journey.ended(leg, result) {
                 Ok(Some(body)) => return Ok(SingleAnswer { body, answered, search_units: None, dropped: Vec::new() }),
                 Ok(None) => {}

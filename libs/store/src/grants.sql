@@ -31,6 +31,7 @@ BEGIN
         END LOOP;
         GRANT EXECUTE ON FUNCTION
             find_principal_v1(bytea), find_principal_v2(bytea), find_key_standings_v1(bigint[]),
+            find_key_standings_v2(bigint[]),
             ensure_log_day(date), usage_windows_v1(bigint, bigint), find_ledger_entry_v1(uuid, bigint, bigint),
             add_denials_v1(smallint[], bigint[], text[], bigint[], bigint[]) TO ragmux_edge;
     END IF;

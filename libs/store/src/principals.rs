@@ -65,6 +65,12 @@ pub struct Standing {
     pub expires_in: Option<Duration>,
     /// The projects it may be used for.
     pub projects: Vec<ProjectId>,
+    /// What it is for.
+    pub kind: KeyKind,
+    /// As in [`Principal::scopes`].
+    pub scopes: Vec<Scope>,
+    /// As in [`Principal::allowed_routes`].
+    pub allowed_routes: Option<Vec<String>>,
 }
 
 impl Store {
@@ -116,20 +122,27 @@ impl Store {
     pub async fn list_key_standings(&self, keys: &[ApiKeyId]) -> Result<Vec<Standing>, StoreError> {
         let keys: Vec<i64> = keys.iter().map(|key| key.0).collect();
         let rows = sqlx::query!(
-            r#"SELECT api_key_id AS "api_key_id!", revoked AS "revoked!", expired AS "expired!",
-                      owner_active AS "owner_active!", expires_in_ms, project_ids AS "project_ids!"
-                 FROM find_key_standings_v1($1)"#,
+            r#"SELECT api_key_id AS "api_key_id!", kind AS "kind!", revoked AS "revoked!", expired AS "expired!",
+                      owner_active AS "owner_active!", expires_in_ms, project_ids AS "project_ids!",
+                      scopes AS "scopes!", allowed_routes
+                 FROM find_key_standings_v2($1)"#,
             &keys
         )
         .fetch_all(self.pool())
         .await?;
-        let standings = rows.into_iter().map(|row| Standing {
-            key: ApiKeyId(row.api_key_id),
-            revoked: row.revoked,
-            expired: row.expired,
-            owner_active: row.owner_active,
-            expires_in: row.expires_in_ms.map(|ms| Duration::from_millis(u64::try_from(ms).unwrap_or(0))),
-            projects: row.project_ids.into_iter().map(ProjectId).collect(),
+        let standings = rows.into_iter().filter_map(|row| {
+            Some(Standing {
+                key: ApiKeyId(row.api_key_id),
+                // As for principals: one that this build does not know is not for it to honour.
+                kind: KeyKind::parse(&row.kind)?,
+                revoked: row.revoked,
+                expired: row.expired,
+                owner_active: row.owner_active,
+                expires_in: row.expires_in_ms.map(|ms| Duration::from_millis(u64::try_from(ms).unwrap_or(0))),
+                projects: row.project_ids.into_iter().map(ProjectId).collect(),
+                scopes: row.scopes.iter().filter_map(|scope| Scope::parse(scope)).collect(),
+                allowed_routes: row.allowed_routes,
+            })
         });
         Ok(standings.collect())
     }

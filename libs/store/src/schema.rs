@@ -55,6 +55,7 @@ pub const MIGRATIONS: &[Migration] = migrations! {
     22 "0022_admit_in_place.sql",
     23 "0023_removals.sql",
     24 "0024_lexical_folding.sql",
+    25 "0025_key_standings.sql",
 };
 
 const GRANTS: &str = include_str!("grants.sql");

@@ -241,7 +241,7 @@ pub(crate) fn settle_interrupted(
         Interruption::Ended(ended) => Failure::with(settle_ended(call, ended), headers),
         Interruption::Overruled(overruling) => {
             // Of one that was sent the provider may bill the prompt.
-            let ending = if call.is_sent() { Ending::Cut } else { Ending::Fault };
+            let ending = if call.is_owed() { Ending::Cut } else { Ending::Fault };
             settle_overruled(edge, caller, call, *overruling, ending, headers)
         }
     }
@@ -259,12 +259,14 @@ fn settle_overruled(
         Overruling::Denied(denial) => denied(edge, caller, denial, headers),
         Overruling::Refused(code) => Failure::with(refused(edge, caller, &code), headers),
     };
-    let (status, code) = {
-        let face = failure.error.face();
-        (face.status.as_u16(), face.code.map(Cow::into_owned))
-    };
-    call.finish(ending, status, code.as_deref());
+    settle_as(call, ending, &failure.error);
     failure
+}
+
+/// Settles a call as its client is told of it.
+pub(crate) fn settle_as(call: OpenCall, ending: Ending, error: &EdgeError) {
+    let (status, code) = logged_as(error);
+    call.finish(ending, status, code.as_deref());
 }
 
 /// Settles a call that failed before the first byte of an answer.
@@ -278,17 +280,16 @@ pub(crate) fn settle_failed(call: OpenCall, error: &UpstreamError) {
 }
 
 /// Settles a call that has to end before the first byte of its answer, and says what its client is told. It is free
-/// where it is this process that is ending, and where nothing was sent for it.
+/// where it is this process that is ending, and where nothing was sent for it that is owed for.
 pub(crate) fn settle_ended(call: OpenCall, ended: Ended) -> EdgeError {
-    let ending = if ended == Ended::Stopping || !call.is_sent() { Ending::Fault } else { Ending::Cut };
+    let ending = if ended == Ended::Stopping || !call.is_owed() { Ending::Fault } else { Ending::Cut };
     let error = EdgeError::from(ended);
-    let (status, code) = ended_as(&error);
-    call.finish(ending, status, code.as_deref());
+    settle_as(call, ending, &error);
     error
 }
 
-/// The status and the code that the log has of a call that had to end.
-pub(crate) fn ended_as(error: &EdgeError) -> (u16, Option<String>) {
+/// The status and the code that the log has of a call that failed so.
+pub(crate) fn logged_as(error: &EdgeError) -> (u16, Option<String>) {
     let face = error.face();
     let status = if matches!(error, EdgeError::ShuttingDown) { 499 } else { face.status.as_u16() };
     (status, face.code.map(Cow::into_owned))

@@ -62,9 +62,13 @@ impl Caller {
 
     /// Whether the key may call a route of this name.
     pub(crate) fn may_call(&self, route: &str) -> bool {
-        let allowed = self.known.principal.allowed_routes.as_ref();
-        allowed.is_none_or(|allowed| allowed.iter().any(|name| name == route))
+        is_allowed(self.known.principal.allowed_routes.as_deref(), route)
     }
+}
+
+/// Whether a route is among those that a key may call; `None` are all.
+fn is_allowed(allowed: Option<&[String]>, route: &str) -> bool {
+    allowed.is_none_or(|allowed| allowed.iter().any(|name| name == route))
 }
 
 /// Lets calls pass whose key is good, for the scope where one is needed.
@@ -97,11 +101,11 @@ async fn identify(edge: &Shared, headers: &HeaderMap, peer: IpAddr, scope: Optio
         }
     };
     check_state(&known)?;
-    if let Some(scope) = scope.filter(|scope| !has_scope(&known, *scope)) {
+    if let Some(scope) = scope.filter(|scope| !has_scope(known.principal.kind, &known.principal.scopes, *scope)) {
         return Err(EdgeError::Scope(scope));
     }
     let project = choose_project(&known, asked_project(headers))?;
-    let live = edge.live.enter(&known, project);
+    let live = edge.live.enter(&known, project, scope);
     if !edge.principals.holds(&hash, &known) {
         // It was changed between the look at it and now, when nobody could know of this call.
         edge.live.key_changed(known.principal.key);
@@ -153,10 +157,10 @@ fn check_state(known: &Known) -> Result<(), EdgeError> {
 }
 
 /// A project's own key is for all that a project can do; a person's has the scopes it was given.
-fn has_scope(known: &Known, scope: Scope) -> bool {
-    match known.principal.kind {
+fn has_scope(kind: KeyKind, scopes: &[Scope], scope: Scope) -> bool {
+    match kind {
         KeyKind::Project => true,
-        KeyKind::Gateway => known.principal.scopes.contains(&scope),
+        KeyKind::Gateway => scopes.contains(&scope),
         KeyKind::Management => false,
     }
 }

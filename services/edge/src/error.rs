@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use domain::Scope;
 use http::{HeaderMap, StatusCode};
 use ledger::LedgerError;
-use providers::{ImageError, RequestError, UpstreamError};
+use providers::{RequestError, UpstreamError};
 use retrieval::RetrievalError;
 use runtime::BlockingError;
 use store::StoreError;
@@ -62,8 +62,6 @@ pub(crate) enum EdgeError {
     Busy,
     #[error("{0}")]
     Request(#[from] RequestError),
-    #[error("{0}")]
-    Image(#[from] ImageError),
     #[error("there is no model {model}")]
     ModelNotFound { model: String },
     #[error("the model {model} leads to no connection")]
@@ -109,6 +107,12 @@ fn key_state_text(state: KeyState) -> &'static str {
         KeyState::Expired => "the API key has expired",
         KeyState::OwnerInactive => "the owner of the API key is not active",
     }
+}
+
+/// A name or a path of the client's, cut to what an error can show.
+pub(crate) fn shown(text: &str) -> String {
+    const LONGEST: usize = 200;
+    text.chars().take(LONGEST).collect()
 }
 
 impl EdgeError {

@@ -22,6 +22,7 @@ mod error;
 mod grounding;
 mod header_names;
 mod header_text;
+mod json;
 mod log_days;
 mod money;
 mod rescue;

@@ -10,7 +10,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use domain::RequestId;
 use futures::FutureExt;
-use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{ALLOW, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue};
 use time::OffsetDateTime;
 
@@ -18,6 +18,7 @@ use crate::admission::limits_of_messages;
 use crate::error::{EdgeError, Face, Failure, Shape};
 use crate::header_names::{PROJECTS, REQUEST_ID, SHOULD_RETRY};
 use crate::header_text;
+use crate::json;
 
 /// What the header of projects has at most, in bytes.
 const LONGEST_LIST: usize = 4096;
@@ -55,11 +56,8 @@ fn answer(shape: Shape, failure: &Failure, id: Option<RequestId>, own: &HeaderMa
     {
         face.message = format!("{}; its log has it under the request id {id}", face.message);
     }
-    let mut response = Response::new(shape.body(&face, id).into());
-    *response.status_mut() = face.status;
+    let mut response = json::answer(face.status, failure.headers.clone(), shape.body(&face, id));
     let headers = response.headers_mut();
-    headers.extend(failure.headers.clone());
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     if let Some(allow) = own.get(ALLOW) {
         headers.insert(ALLOW, allow.clone());
     }

@@ -3,11 +3,9 @@
 
 use std::sync::Arc;
 
-use axum::body::Body;
 use axum::response::Response;
 use domain::{NanoUsd, PriceSnapshot, ProviderType};
-use http::HeaderValue;
-use http::header::CONTENT_TYPE;
+use http::StatusCode;
 use ledger::{Ending, OpenCall, PriceBook, PriceSource};
 use providers::{
     Answered, Attempts, Destination, EmbeddingsCall, Lacks, Providers, SingleAnswer, SingleCall, SingleFailure,
@@ -23,6 +21,7 @@ use crate::auth::Caller;
 use crate::catalog::{Chosen, Project, PublicRoute, Target};
 use crate::completion::Asked;
 use crate::error::{EdgeError, Failure};
+use crate::json;
 use crate::state::Edge;
 use crate::visited;
 
@@ -265,8 +264,8 @@ pub(crate) async fn answer(
     if let Some(overruling) = overruled_by_now(&mut call) {
         return Err(settle_unsent(edge, &caller, *call, overruling, headers));
     }
-    let mut attempts = Attempts::until(Instant::now() + edge.call_limit).replaying_timeouts(route.replay_timeouts);
-    call.sent();
+    let attempts = Attempts::until(Instant::now() + edge.call_limit).replaying_timeouts(route.replay_timeouts);
+    let mut attempts = attempts.telling(call.sent());
     let answer = tokio::select! {
         biased;
         answer = sending.send(&edge.providers, &destinations, &targets, &mut attempts) => Ok(answer),
@@ -317,8 +316,5 @@ pub(crate) async fn answer(
         call.fee(price.of_units(units));
     }
     call.finish(Ending::Complete, 200, None);
-    let mut response = Response::new(Body::from(answer.body));
-    *response.headers_mut() = headers;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    Ok(response)
+    Ok(json::answer(StatusCode::OK, headers, answer.body))
 }

@@ -13,7 +13,7 @@ use tower::{ServiceBuilder, ServiceExt};
 use tower_http::cors::CorsLayer;
 
 use crate::auth::authenticate;
-use crate::error::{EdgeError, Failure};
+use crate::error::{EdgeError, Failure, shown};
 use crate::rescue::rescue;
 use crate::routes::{
     chat, completions, embeddings, messages, models, moderations, request_id, rerank, responses, retrieve, usage,
@@ -60,14 +60,18 @@ pub(crate) fn api(edge: &Shared) -> Router {
         handler.route_layer(from_fn_with_state((Arc::clone(edge), scope), authenticate))
     };
     let scoped = |scope: Scope, handler: MethodRouter<Shared>| keyed(Some(scope), handler);
-    Router::new()
+    // Anthropic's libraries put `/v1` behind the base URL, also behind one that ends with it as OpenAI's have it.
+    let of_messages = ["/v1", "/v1/v1"].into_iter().fold(Router::new(), |router, base| {
+        router
+            .route(&format!("{base}/messages"), scoped(Scope::Chat, post(messages::create)))
+            .route(&format!("{base}/messages/count_tokens"), scoped(Scope::Chat, post(messages::count_tokens)))
+            .route(&format!("{base}/models"), scoped(Scope::Models, get(models::list)))
+            // Names of models may have slashes.
+            .route(&format!("{base}/models/{{*id}}"), scoped(Scope::Models, get(models::get)))
+    });
+    of_messages
         .route("/v1/chat/completions", scoped(Scope::Chat, post(chat::create)))
         .route("/v1/completions", scoped(Scope::Chat, post(completions::create)))
-        .route("/v1/messages", scoped(Scope::Chat, post(messages::create)))
-        .route("/v1/messages/count_tokens", scoped(Scope::Chat, post(messages::count_tokens)))
-        // Anthropic's libraries put `/v1` behind the base URL, also behind one that ends with it as OpenAI's have it.
-        .route("/v1/v1/messages", scoped(Scope::Chat, post(messages::create)))
-        .route("/v1/v1/messages/count_tokens", scoped(Scope::Chat, post(messages::count_tokens)))
         .route("/v1/responses", scoped(Scope::Chat, post(responses::create)))
         .route(
             "/v1/responses/{*id}",
@@ -77,9 +81,6 @@ pub(crate) fn api(edge: &Shared) -> Router {
         .route("/v1/moderations", scoped(Scope::Chat, post(moderations::create)))
         .route("/v1/rerank", scoped(Scope::Retrieve, post(rerank::create)))
         .route("/v1/retrieve", scoped(Scope::Retrieve, post(retrieve::create)))
-        .route("/v1/models", scoped(Scope::Models, get(models::list)))
-        // Names of models may have slashes.
-        .route("/v1/models/{*id}", scoped(Scope::Models, get(models::get)))
         // A key of whatever scope may know what it has used.
         .route("/v1/usage", keyed(None, get(usage::list)))
         // Whatever is asked for: what is no id is not found like an id that is nobody's.
@@ -95,9 +96,4 @@ async fn no_such_route(request: Request) -> Failure {
 
 async fn wrong_method(request: Request) -> Failure {
     EdgeError::WrongMethod { method: request.method().to_string() }.into()
-}
-
-/// A path, cut to what an error can show.
-fn shown(path: &str) -> String {
-    path.chars().take(200).collect()
 }

@@ -88,31 +88,6 @@ pub enum ImageError {
         /// The URL's host.
         host: String,
     },
-    /// A `data:` URL cannot be used.
-    #[error("{place}: {fault}")]
-    Data {
-        /// Where in the request it stands.
-        place: String,
-        /// What is wrong with it.
-        fault: DataFault,
-    },
-}
-
-/// What is wrong with a `data:` URL.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DataFault {
-    /// It is not of the form `data:<media type>;base64,<data>`.
-    #[error("an image's data: URL must have the form data:<media type>;base64,<data>")]
-    Form,
-    /// Its media type is not one of these.
-    #[error("the image's media type must be one of {0}")]
-    MediaType(String),
-    /// What follows the comma is not standard base64 with padding (RFC 4648, 4).
-    #[error("the image's data is not padded standard base64")]
-    Base64,
-    /// It has no bytes.
-    #[error("the image's data is empty")]
-    Empty,
 }
 
 impl ImageError {
@@ -123,6 +98,16 @@ impl ImageError {
             Self::Saturated { .. } => 429,
             Self::Overloaded => 503,
             _ => 400,
+        }
+    }
+
+    /// The error `type` the client gets.
+    #[must_use]
+    pub fn error_type(&self) -> &'static str {
+        match self {
+            Self::Saturated { .. } => "rate_limit_exceeded",
+            Self::Overloaded => "server_error",
+            _ => "invalid_request_error",
         }
     }
 
@@ -152,7 +137,7 @@ impl ImageError {
             | Self::Status { .. } => "image_fetch_failed",
             Self::Unsupported { .. } => "unsupported_image_type",
             Self::TooLarge { .. } => "image_too_large",
-            Self::Empty { .. } | Self::Data { .. } => "invalid_image",
+            Self::Empty { .. } => "invalid_image",
         }
     }
 

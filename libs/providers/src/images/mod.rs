@@ -27,8 +27,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use url::Url;
 
 pub(crate) use self::data_url::{checked_data, is_base64};
-pub use self::data_url::{is_data_url, read_data_url};
-pub use self::error::{DataFault, ImageError};
+pub use self::error::ImageError;
 use self::kept::Kept;
 use self::slots::Slots;
 use crate::http::{ClientError, guarded, is_encoded};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use domain::{ApiKeyId, KeyKind};
+use domain::{ApiKeyId, KeyKind, Scope};
 use store::principals::Standing;
 use store::testing::RoleName;
 
@@ -16,6 +16,9 @@ async fn how_a_key_stands_does_not_depend_on_its_secret() -> anyhow::Result<()> 
     let (id, key) = database.insert_user_key(user, "k", &["chat"], &[project]).await?;
     let good = |key| Standing {
         key,
+        kind: if key == shared { KeyKind::Project } else { KeyKind::Gateway },
+        scopes: if key == shared { Vec::new() } else { vec![Scope::Chat] },
+        allowed_routes: None,
         revoked: false,
         expired: false,
         owner_active: true,
@@ -30,6 +33,10 @@ async fn how_a_key_stands_does_not_depend_on_its_secret() -> anyhow::Result<()> 
     database.rotate_key(id, KeyKind::Gateway, 0).await?;
     assert!(store.find_principal(&key.hash()).await?.is_none());
     assert_eq!(stands().await?, good(id));
+    database.change_key(id, "scopes = '{models,of_tomorrow}', allowed_routes = '{fast}'").await?;
+    let narrowed = stands().await?;
+    assert_eq!((narrowed.scopes, narrowed.allowed_routes), (vec![Scope::Models], Some(vec!["fast".to_owned()])));
+    database.change_key(id, "scopes = '{chat}', allowed_routes = NULL").await?;
     database.change_key(id, "expires_at = clock_timestamp() + interval '1 h'").await?;
     let expires_in = stands().await?.expires_in.unwrap();
     assert!(expires_in <= Duration::from_secs(3600) && expires_in > Duration::from_secs(3000), "{expires_in:?}");
@@ -37,7 +44,7 @@ async fn how_a_key_stands_does_not_depend_on_its_secret() -> anyhow::Result<()> 
     database.change_user(user, "active = false").await?;
     database.remove_grant(id, project).await?;
     let (expires_in, projects) = (Some(Duration::ZERO), Vec::new());
-    let ended = Standing { key: id, revoked: true, expired: true, owner_active: false, expires_in, projects };
+    let ended = Standing { revoked: true, expired: true, owner_active: false, expires_in, projects, ..good(id) };
     assert_eq!(stands().await?, ended);
     Ok(())
 }

@@ -2,21 +2,22 @@
 //!
 //! A call enters before it is admitted and leaves when it is dropped; in between it costs nothing. What is heard of a
 //! key, a person or a project puts the keys it may concern up for a look, and so does a key's own end; [`watch`] takes
-//! all of them to the database in one question. They are asked for by id, so a new secret ends nothing.
+//! all of them to the database in one question. They are asked for by id, so a new secret ends nothing. Calls of one key
+//! are apart by what they stand on, the scope and the route that let them in: a call whose key keeps both goes on.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use domain::{ApiKeyId, ProjectId, UserId};
+use domain::{ApiKeyId, ProjectId, Scope, UserId};
 use runtime::Cut;
 use store::principals::Standing;
 use tokio::sync::Notify;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
-use super::Known;
-use crate::error::{EdgeError, KeyState};
+use super::{Known, has_scope, is_allowed};
+use crate::error::{EdgeError, KeyState, shown};
 use crate::state::Shared;
 
 /// The most keys of one question.
@@ -26,14 +27,18 @@ const PAGE: usize = 500;
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Why a call has to end before its answer is complete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     /// This process is ending.
     Stopping,
     /// The key may not be used any more.
     Key(KeyState),
+    /// The key has not the scope any more.
+    Scope(Scope),
     /// The key is not granted to the project any more.
     NotGranted,
+    /// The key may not call the route of this name any more.
+    Route(Arc<str>),
 }
 
 impl From<Ended> for EdgeError {
@@ -41,7 +46,10 @@ impl From<Ended> for EdgeError {
         match ended {
             Ended::Stopping => Self::ShuttingDown,
             Ended::Key(state) => Self::KeyState(state),
+            Ended::Scope(scope) => Self::Scope(scope),
             Ended::NotGranted => Self::ProjectNotGranted,
+            // As for whoever asks anew: what a key may not call does not exist for it.
+            Ended::Route(name) => Self::ModelNotFound { model: shown(&name) },
         }
     }
 }
@@ -54,16 +62,27 @@ pub(crate) struct LiveCalls {
     changed: Notify,
 }
 
-type Place = (ApiKeyId, ProjectId);
+/// What calls stand on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Place {
+    key: ApiKeyId,
+    project: ProjectId,
+    /// What the key had to be for, where that is asked.
+    scope: Option<Scope>,
+    /// Where they go, once that is known.
+    route: Option<Arc<str>>,
+}
 
 #[derive(Default)]
 struct State {
     calls: HashMap<Place, Calls>,
+    /// How often keys were put up for a look.
+    heard: u64,
     /// When the first of the keys has to be looked at whatever is heard.
     soonest: Option<Instant>,
 }
 
-/// The calls of one key in one project.
+/// The calls that stand on the same.
 struct Calls {
     count: usize,
     owner: Option<UserId>,
@@ -84,40 +103,85 @@ pub(crate) struct LiveCall(Arc<Entered>);
 
 struct Entered {
     calls: Arc<LiveCalls>,
+    /// What had been heard when its key was found good.
+    heard: u64,
+    first: Among,
+    /// Since its route is known.
+    routed: OnceLock<Among>,
+}
+
+/// Which calls a call is among.
+struct Among {
     place: Place,
     signal: Arc<Signal>,
 }
 
+impl Entered {
+    fn among(&self) -> &Among {
+        self.routed.get().unwrap_or(&self.first)
+    }
+}
+
 impl LiveCall {
+    /// The call goes by a route that its key may call, as far as is known here. To be said before anybody waits for its
+    /// end.
+    pub(crate) fn goes_by(&self, route: &str) {
+        self.0.calls.route(&self.0, route);
+    }
+
     /// Waits until the call has to end.
     pub(crate) async fn ended(&self) -> Ended {
-        self.0.signal.given.cancelled().await;
+        self.0.among().signal.given.cancelled().await;
         self.why()
     }
 
     /// Whether it has to end by now. Asked before every event: unlike a wait it leaves no trace.
     pub(crate) fn has_ended(&self) -> Option<Ended> {
-        self.0.signal.given.is_cancelled().then(|| self.why())
+        self.0.among().signal.given.is_cancelled().then(|| self.why())
     }
 
     fn why(&self) -> Ended {
-        self.0.signal.why.get().copied().unwrap_or(Ended::Stopping)
+        self.0.among().signal.why.get().cloned().unwrap_or(Ended::Stopping)
     }
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        let mut state = self.calls.state();
-        let Some(calls) = state.calls.get_mut(&self.place) else { return };
-        // Those that were told to end are out already, and others of the same key may have come since.
-        if !Arc::ptr_eq(&calls.signal, &self.signal) {
-            return;
-        }
+        self.calls.state().leave(self.among());
+    }
+}
+
+impl State {
+    /// Takes a call out. Gives when its key ends, unless the call is out because it was told to end.
+    fn leave(&mut self, among: &Among) -> Option<OfKey> {
+        // Others that stand on the same may have come since those that were told to end were taken out.
+        let calls = self.calls.get_mut(&among.place).filter(|calls| Arc::ptr_eq(&calls.signal, &among.signal))?;
+        let of = OfKey { owner: calls.owner, expires: calls.expires };
         calls.count -= 1;
         if calls.count == 0 {
-            state.calls.remove(&self.place);
+            self.calls.remove(&among.place);
         }
+        Some(of)
     }
+
+    fn enter(&mut self, place: Place, of: OfKey, cut: &Cut) -> (Among, &mut Calls) {
+        let calls = self.calls.entry(place.clone()).or_insert_with(|| Calls {
+            count: 0,
+            owner: of.owner,
+            expires: of.expires,
+            is_due: false,
+            signal: Arc::new(Signal { given: cut.narrowed(), why: OnceLock::new() }),
+        });
+        calls.count += 1;
+        (Among { place, signal: Arc::clone(&calls.signal) }, calls)
+    }
+}
+
+/// What is known of the key of a call.
+#[derive(Clone, Copy)]
+struct OfKey {
+    owner: Option<UserId>,
+    expires: Option<Instant>,
 }
 
 impl LiveCalls {
@@ -127,29 +191,43 @@ impl LiveCalls {
 
     /// Enters a call. To be done before it is admitted: what changes until then admission sees, and what changes later
     /// is heard of here.
-    pub(super) fn enter(self: &Arc<Self>, known: &Known, project: ProjectId) -> LiveCall {
-        let place = (known.principal.key, project);
+    pub(super) fn enter(self: &Arc<Self>, known: &Known, project: ProjectId, scope: Option<Scope>) -> LiveCall {
+        let place = Place { key: known.principal.key, project, scope, route: None };
+        let of = OfKey { owner: known.principal.owner.map(|owner| owner.user), expires: known.ends };
         let mut state = self.state();
-        let calls = state.calls.entry(place).or_insert_with(|| Calls {
-            count: 0,
-            owner: known.principal.owner.map(|owner| owner.user),
-            expires: known.ends,
-            is_due: false,
-            signal: Arc::new(Signal { given: self.cut.narrowed(), why: OnceLock::new() }),
-        });
-        calls.count += 1;
-        let (signal, expires) = (Arc::clone(&calls.signal), calls.expires);
+        let heard = state.heard;
+        let (first, calls) = state.enter(place, of, &self.cut);
+        let expires = calls.expires;
         if expires.is_some() && (state.soonest.is_none() || expires < state.soonest) {
             state.soonest = expires;
             self.changed.notify_one();
         }
         drop(state);
-        LiveCall(Arc::new(Entered { calls: Arc::clone(self), place, signal }))
+        LiveCall(Arc::new(Entered { calls: Arc::clone(self), heard, first, routed: OnceLock::new() }))
+    }
+
+    /// Puts a call among those of its route. Unless it was told to end: then it ends as it is.
+    fn route(&self, call: &Entered, route: &str) {
+        let place = Place { route: Some(route.into()), ..call.first.place.clone() };
+        let mut state = self.state();
+        if call.routed.get().is_some() {
+            return;
+        }
+        let Some(of) = state.leave(&call.first) else { return };
+        let has_heard = state.heard != call.heard;
+        let (routed, calls) = state.enter(place, of, &self.cut);
+        // It may have been about the key, and the look at it too early to know of the route.
+        calls.is_due |= has_heard;
+        let _ = call.routed.set(routed);
+        drop(state);
+        if has_heard {
+            self.changed.notify_one();
+        }
     }
 
     /// A key was changed, or was let in by what may be out of date.
     pub(crate) fn key_changed(&self, key: ApiKeyId) {
-        self.look_at(|(of, _), _| *of == key);
+        self.look_at(|of, _| of.key == key);
     }
 
     /// A person was changed.
@@ -159,7 +237,7 @@ impl LiveCalls {
 
     /// A project was changed or removed.
     pub(crate) fn project_changed(&self, project: ProjectId) {
-        self.look_at(|(_, of), _| *of == project);
+        self.look_at(|of, _| of.project == project);
     }
 
     /// Anything may have changed.
@@ -169,6 +247,7 @@ impl LiveCalls {
 
     fn look_at(&self, concerns: impl Fn(&Place, &Calls) -> bool) {
         let mut state = self.state();
+        state.heard += 1;
         let mut any = false;
         for (place, calls) in &mut state.calls {
             if concerns(place, calls) {
@@ -200,10 +279,10 @@ impl LiveCalls {
         let mut state = self.state();
         let mut due = HashSet::new();
         let mut soonest: Option<Instant> = None;
-        for ((key, _), calls) in &mut state.calls {
+        for (place, calls) in &mut state.calls {
             let has_ended = calls.expires.take_if(|expires| *expires <= now).is_some();
             if std::mem::take(&mut calls.is_due) || has_ended {
-                due.insert(*key);
+                due.insert(place.key);
             } else if let Some(expires) = calls.expires {
                 soonest = Some(soonest.map_or(expires, |soonest| soonest.min(expires)));
             }
@@ -218,13 +297,13 @@ impl LiveCalls {
         let standings: HashMap<ApiKeyId, &Standing> = standings.iter().map(|found| (found.key, found)).collect();
         let mut ended = Vec::new();
         let mut state = self.state();
-        let State { calls, soonest } = &mut *state;
-        calls.retain(|(key, project), calls| {
-            if !asked.contains(key) {
+        let State { calls, soonest, .. } = &mut *state;
+        calls.retain(|place, calls| {
+            if !asked.contains(&place.key) {
                 return true;
             }
-            let standing = standings.get(key).copied();
-            if let Some(why) = verdict(standing, *project) {
+            let standing = standings.get(&place.key).copied();
+            if let Some(why) = verdict(standing, place) {
                 ended.push((Arc::clone(&calls.signal), why, calls.count));
                 return false;
             }
@@ -236,10 +315,11 @@ impl LiveCalls {
         });
         drop(state);
         for (signal, why, count) in ended {
+            let reason = why.reason();
             // Before the signal: whoever gets it asks why.
             let _ = signal.why.set(why);
             signal.given.cancel();
-            tracing::info!(count, reason = why.reason(), "calls of a key that may not go on are ended");
+            tracing::info!(count, reason, "calls of a key that may not go on are ended");
         }
     }
 
@@ -250,19 +330,21 @@ impl LiveCalls {
 }
 
 impl Ended {
-    fn reason(self) -> &'static str {
+    fn reason(&self) -> &'static str {
         match self {
             Self::Stopping => "stopping",
             Self::Key(KeyState::Revoked) => "revoked",
             Self::Key(KeyState::Expired) => "expired",
             Self::Key(KeyState::OwnerInactive) => "owner inactive",
+            Self::Scope(_) => "scope taken away",
             Self::NotGranted => "not granted",
+            Self::Route(_) => "route taken away",
         }
     }
 }
 
-/// Why a key may not go on in a project, in the order in which a new call would be told.
-fn verdict(standing: Option<&Standing>, project: ProjectId) -> Option<Ended> {
+/// Why calls may not go on, in the order in which a new one would be told.
+fn verdict(standing: Option<&Standing>, place: &Place) -> Option<Ended> {
     let Some(standing) = standing else { return Some(Ended::Key(KeyState::Revoked)) };
     if standing.revoked {
         Some(Ended::Key(KeyState::Revoked))
@@ -270,10 +352,13 @@ fn verdict(standing: Option<&Standing>, project: ProjectId) -> Option<Ended> {
         Some(Ended::Key(KeyState::Expired))
     } else if !standing.owner_active {
         Some(Ended::Key(KeyState::OwnerInactive))
-    } else if !standing.projects.contains(&project) {
+    } else if let Some(scope) = place.scope.filter(|scope| !has_scope(standing.kind, &standing.scopes, *scope)) {
+        Some(Ended::Scope(scope))
+    } else if !standing.projects.contains(&place.project) {
         Some(Ended::NotGranted)
     } else {
-        None
+        let lost = place.route.as_ref().filter(|route| !is_allowed(standing.allowed_routes.as_deref(), route));
+        lost.map(|route| Ended::Route(Arc::clone(route)))
     }
 }
 
@@ -296,7 +381,7 @@ pub(crate) async fn watch(edge: Shared, stop: CancellationToken) {
                             tracing::warn!(error, "the keys of running calls cannot be looked at, trying on");
                         }
                         let keys: HashSet<&ApiKeyId> = keys.iter().collect();
-                        edge.live.look_at(|(key, _), _| keys.contains(key));
+                        edge.live.look_at(|of, _| keys.contains(&of.key));
                         tokio::time::sleep(PAUSE).await;
                     }
                 }
@@ -307,95 +392,4 @@ pub(crate) async fn watch(edge: Shared, stop: CancellationToken) {
 }
 
 #[cfg(test)]
-mod tests {
-    use domain::{KeyKind, Scope};
-    use futures::FutureExt;
-    use runtime::Listener;
-    use store::principals::Principal;
-
-    use super::*;
-
-    const PROJECT: ProjectId = ProjectId(7);
-
-    async fn calls() -> Arc<LiveCalls> {
-        LiveCalls::new(Listener::bind("test", ([127, 0, 0, 1], 0).into()).await.unwrap().cut())
-    }
-
-    fn known(key: i64, ends: Option<Instant>) -> Known {
-        let principal = Principal {
-            key: ApiKeyId(key),
-            kind: KeyKind::Project,
-            name: "k".to_owned(),
-            owner: None,
-            project: Some(PROJECT),
-            default_project: None,
-            scopes: vec![Scope::Chat],
-            allowed_routes: None,
-            revoked: false,
-            expired: false,
-            expires_in_seconds: None,
-            granted: Vec::new(),
-            has_limits: false,
-            has_cost_budget: false,
-        };
-        Known { principal, grants: Vec::new(), ends }
-    }
-
-    fn standing(key: i64, expires_in: Option<Duration>) -> Standing {
-        let (key, projects) = (ApiKeyId(key), vec![PROJECT]);
-        Standing { key, revoked: false, expired: false, owner_active: true, expires_in, projects }
-    }
-
-    #[tokio::test]
-    async fn calls_leave_nothing_behind_and_ended_ones_do_not_take_out_those_that_came_since() {
-        let calls = calls().await;
-        let first = calls.enter(&known(1, None), PROJECT);
-        let second = calls.enter(&known(1, None), PROJECT);
-        calls.judge(&[ApiKeyId(1)], &[], Instant::now());
-        assert_eq!(first.ended().now_or_never(), Some(Ended::Key(KeyState::Revoked)), "a key that is gone");
-        let third = calls.enter(&known(1, None), PROJECT);
-        drop((first, second));
-        assert_eq!(third.ended().now_or_never(), None);
-        calls.judge(&[ApiKeyId(1)], &[standing(1, None)], Instant::now());
-        assert_eq!(third.clone().ended().now_or_never(), None);
-        assert_eq!(calls.state().calls.len(), 1);
-        drop(third);
-        assert!(calls.state().calls.is_empty());
-    }
-
-    #[tokio::test]
-    async fn a_key_is_looked_at_when_it_is_heard_of_and_when_it_ends() {
-        let calls = calls().await;
-        let now = Instant::now();
-        let after = |seconds| now + Duration::from_secs(seconds);
-        let _lasting = calls.enter(&known(1, None), PROJECT);
-        let _long = calls.enter(&known(2, Some(after(60))), PROJECT);
-        let _short = calls.enter(&known(3, Some(after(30))), PROJECT);
-        assert_eq!(calls.state().soonest, Some(after(30)));
-        assert_eq!(calls.take_due(now), []);
-        calls.key_changed(ApiKeyId(1));
-        calls.key_changed(ApiKeyId(4));
-        assert_eq!(calls.take_due(now), [ApiKeyId(1)]);
-        assert_eq!(calls.take_due(now), [], "once");
-        assert_eq!(calls.take_due(after(30)), [ApiKeyId(3)]);
-        assert_eq!(calls.state().soonest, Some(after(60)));
-        // Its end was put off.
-        calls.judge(&[ApiKeyId(3)], &[standing(3, Some(Duration::from_secs(10)))], after(30));
-        assert_eq!(calls.state().soonest, Some(after(40)));
-        calls.project_changed(PROJECT);
-        assert_eq!(calls.take_due(now).len(), 3);
-    }
-
-    #[test]
-    fn the_reason_is_the_one_that_a_new_call_would_be_told() {
-        let mut bad = standing(1, None);
-        assert_eq!(verdict(Some(&bad), PROJECT), None);
-        assert_eq!(verdict(Some(&bad), ProjectId(8)), Some(Ended::NotGranted));
-        bad.owner_active = false;
-        assert_eq!(verdict(Some(&bad), ProjectId(8)), Some(Ended::Key(KeyState::OwnerInactive)));
-        bad.expired = true;
-        assert_eq!(verdict(Some(&bad), ProjectId(8)), Some(Ended::Key(KeyState::Expired)));
-        bad.revoked = true;
-        assert_eq!(verdict(Some(&bad), ProjectId(8)), Some(Ended::Key(KeyState::Revoked)));
-    }
-}
+mod tests;

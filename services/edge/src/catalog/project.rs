@@ -16,7 +16,7 @@ use tokens::most_output;
 
 use crate::admission::{DEFAULT_OUTPUT, Measure};
 use crate::auth::Caller;
-use crate::error::EdgeError;
+use crate::error::{EdgeError, shown};
 
 /// Why a connection cannot be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,16 +147,17 @@ impl Project {
     }
 
     /// The route for the model name asked for, else the default route unless the project is strict. A route that the
-    /// key may not call does not exist for it.
+    /// key may not call does not exist for it, and the call ends when its key may not call this one any more.
     pub(crate) fn choose(&self, asked: &str, caller: &Caller) -> Result<Chosen, EdgeError> {
         let named = self.routes_for(caller).find(|route| route.name == asked);
         let default = || self.routes_for(caller).find(|route| Some(route.id) == self.default_route);
         let strict = self.strict_models && !asked.is_empty();
         let route = match named {
             Some(route) => route,
-            None if strict => return Err(EdgeError::ModelNotFound { model: shown(asked) }),
-            None => default().ok_or_else(|| EdgeError::ModelNotFound { model: shown(asked) })?,
+            None if strict => return Err(no_model(asked)),
+            None => default().ok_or_else(|| no_model(asked))?,
         };
+        caller.live().goes_by(&route.name);
         let public_model = if asked.is_empty() { &route.name } else { asked };
         Ok(Chosen { route: Arc::clone(route), public_model: public_model.to_owned() })
     }
@@ -352,11 +353,8 @@ impl Target {
     }
 }
 
-/// A name of the client's, cut to what an error can show.
-fn shown(name: &str) -> String {
-    const LONGEST: usize = 200;
-    if name.is_empty() {
-        return "(none was named, and the project has no default)".to_owned();
-    }
-    name.chars().take(LONGEST).collect()
+/// The refusal of a model name.
+fn no_model(asked: &str) -> EdgeError {
+    let none_named = "(none was named, and the project has no default)";
+    EdgeError::ModelNotFound { model: if asked.is_empty() { none_named.to_owned() } else { shown(asked) } }
 }

@@ -9,9 +9,9 @@ use domain::RequestId;
 use futures::StreamExt;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderName, HeaderValue, StatusCode};
 use ledger::Ending;
-use providers::{Answer, AnthropicHeaders, ChatAnswer, ClientDialect, Inbound, UpstreamError};
+use providers::{Answer, AnthropicHeaders, ClientDialect, Inbound, UpstreamError};
 use tokio::time::timeout;
 
 use super::prepare::{Ready, prepare};
@@ -21,6 +21,7 @@ use crate::admission::{
 };
 use crate::auth::Caller;
 use crate::error::{EdgeError, Failure};
+use crate::json;
 use crate::routes::request_id::Arrival;
 use crate::state::Shared;
 
@@ -76,8 +77,7 @@ async fn whole(edge: &Shared, caller: &Caller, ready: Ready) -> Result<Response,
     if let Some(overruling) = overruled_by_now(&mut call) {
         return Err(settle_unsent(edge, caller, *call, overruling, headers));
     }
-    let mut attempts = itinerary.attempts(edge);
-    call.sent();
+    let mut attempts = itinerary.attempts(edge, call.sent());
     let answer = tokio::select! {
         biased;
         answer = itinerary.send(&edge.providers, &mut attempts) => Ok(answer),
@@ -104,14 +104,7 @@ async fn whole(edge: &Shared, caller: &Caller, ready: Ready) -> Result<Response,
     if let Some(member) = itinerary.member() {
         answer.add_member("ragmux", member);
     }
-    Ok(json(answer, headers))
-}
-
-fn json(answer: ChatAnswer, headers: HeaderMap) -> Response {
-    let mut response = Response::new(Body::from(answer.body));
-    *response.headers_mut() = headers;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
+    Ok(json::answer(StatusCode::OK, headers, answer.body))
 }
 
 async fn stream(edge: Shared, caller: &Caller, ready: Ready) -> Result<Response, Failure> {
@@ -119,10 +112,10 @@ async fn stream(edge: Shared, caller: &Caller, ready: Ready) -> Result<Response,
     if let Some(overruling) = overruled_by_now(&mut call) {
         return Err(settle_unsent(&edge, caller, *call, overruling, headers));
     }
-    call.sent();
+    let is_owed = call.sent();
     let mut early = headers.clone();
     itinerary.foretell(&mut early);
-    let mut connecting = connect(&edge, itinerary);
+    let mut connecting = connect(&edge, itinerary, is_owed);
     // Until the provider's first event the status is open: a failure is an answer of its own, with its own status.
     let first = {
         let waited = async {

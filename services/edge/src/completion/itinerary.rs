@@ -1,14 +1,16 @@
 //! Where a call may go, and the request as it is put to each place.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use bytes::Bytes;
+use domain::ProviderType;
 use futures::future::BoxFuture;
 use http::HeaderMap;
 use ledger::{OpenCall, PriceBook};
 use providers::{
-    Answer, AnthropicHeaders, Attempts, ChatCall, ClientDialect, Destination, FetchedImages, Held, Inbound, MakeCalls,
-    Memory, Outgoing, OutputBound, Providers, UpstreamError,
+    Answer, AnthropicHeaders, Attempts, ChatCall, ClientDialect, Destination, FetchedImages, Held, ImageError, Inbound,
+    MakeCalls, Memory, Outgoing, OutputBound, Providers, UpstreamError,
 };
 use tokens::Family;
 use tokio::time::Instant;
@@ -35,8 +37,24 @@ pub(super) struct Texts {
     pub(super) output_tokens: Option<u64>,
     /// What a client of Anthropic's API says in headers.
     pub(super) anthropic: AnthropicHeaders,
-    /// The images that the request names by URL, as far as they were wanted.
-    pub(super) images: FetchedImages,
+    /// The images that the request names by URL.
+    pub(super) images: Images,
+}
+
+/// The images of a request, for the providers that want their bytes.
+#[derive(Default)]
+pub(super) struct Images {
+    pub(super) fetched: FetchedImages,
+    /// The providers that cannot have theirs, and why.
+    pub(super) missing: Vec<(ProviderType, Arc<ImageError>)>,
+}
+
+impl Images {
+    /// Why a provider cannot have what it wants.
+    pub(super) fn missed_by(&self, provider: ProviderType) -> Option<UpstreamError> {
+        let missed = self.missing.iter().find(|(of, _)| *of == provider);
+        missed.map(|(_, error)| UpstreamError::Image(Arc::clone(error)))
+    }
 }
 
 /// The places a call may go, in the order in which they are tried.
@@ -100,9 +118,10 @@ impl Itinerary {
         Ok(Self { destinations, requests, prices })
     }
 
-    /// The attempts that the call has from now on.
-    pub(super) fn attempts(&self, edge: &Edge) -> Attempts {
-        Attempts::until(Instant::now() + edge.call_limit).replaying_timeouts(self.requests.route.replay_timeouts)
+    /// The attempts that the call has from now on, and that say whether anything is owed for it.
+    pub(super) fn attempts(&self, edge: &Edge, is_owed: Arc<AtomicBool>) -> Attempts {
+        let attempts = Attempts::until(Instant::now() + edge.call_limit).telling(is_owed);
+        attempts.replaying_timeouts(self.requests.route.replay_timeouts)
     }
 
     /// Sends the call until one place answers it.
@@ -205,9 +224,12 @@ impl Source {
     fn make(&self, at: usize, inbound: &Inbound<'_>) -> Result<ChatCall, UpstreamError> {
         let target = self.targets.get(at).and_then(|at| self.route.targets.get(*at));
         let target = target.ok_or(UpstreamError::LeftAlone { retry_after: None })?;
+        if let Some(missed) = self.texts.images.missed_by(target.provider) {
+            return Err(missed);
+        }
         let stood_for = if at == 0 { self.received.len() } else { 0 };
         let pictures = match Inbound::wants_images(self.dialect, target.provider) {
-            true => self.texts.images.written_bytes(),
+            true => self.texts.images.fetched.written_bytes(),
             false => 0,
         };
         let mut held = Held::default();
@@ -248,7 +270,7 @@ impl Source {
                 max_output: Some(most),
                 member: texts.member.as_deref().map(|member| ("ragmux", member)),
                 anthropic: Some(&texts.anthropic),
-                images: Some(&texts.images),
+                images: Some(&texts.images.fetched),
             },
         )
     }

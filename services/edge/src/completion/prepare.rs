@@ -1,17 +1,19 @@
 //! Everything before the provider: route, admission, passages, and the places the call may go.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use domain::{Enforcement, NanoUsd, ProjectId, ProviderType, RequestId};
 use http::HeaderMap;
 use ledger::{Ending, OpenCall};
-use providers::{ClientDialect, FetchedImages, Inbound, costly_betas};
+use providers::{ClientDialect, Inbound, UpstreamError, costly_betas};
 use rand::rng;
 
 use super::answer::Asked;
-use super::itinerary::{Itinerary, Texts};
+use super::itinerary::{Images, Itinerary, Texts};
 use crate::admission::{
-    Admitted, Claim, DEFAULT_OUTPUT, LARGEST_OUTPUT, Measure, Model, admit, ended_as, interrupted, settle_ended,
-    settle_interrupted,
+    Admitted, Claim, DEFAULT_OUTPUT, LARGEST_OUTPUT, Measure, Model, admit, interrupted, logged_as, settle_as,
+    settle_ended, settle_interrupted,
 };
 use crate::catalog::{PublicRoute, Target, distinct_providers};
 use crate::error::{EdgeError, Failure};
@@ -118,9 +120,8 @@ pub(super) async fn prepare(
     let images = match fetched {
         Ok(Ok(images)) => images,
         Ok(Err(error)) => {
-            let (status, code) = ended_as(&error);
-            let ending = if status == 400 { Ending::Rejected } else { Ending::Fault };
-            call.finish(ending, status, code.as_deref());
+            let ending = if logged_as(&error).0 == 400 { Ending::Rejected } else { Ending::Fault };
+            settle_as(*call, ending, &error);
             return Err(Failure::with(error, headers));
         }
         Err(interruption) => return Err(settle_interrupted(edge, &caller, *call, interruption, headers)),
@@ -139,8 +140,8 @@ pub(super) async fn prepare(
     Ok(Ready { id, dialect: inbound.dialect(), call, headers, itinerary })
 }
 
-/// Fetches the images of a request for the places that want their bytes. Without them the first place cannot be asked;
-/// a later one then cannot be fallen back to, which nobody may come to need.
+/// Fetches the images of a request for the places that want their bytes. A place whose images cannot be had is passed by,
+/// as one that fetches them itself may have them all the same; the request fails if that leaves none.
 async fn images(
     edge: &Edge,
     project: ProjectId,
@@ -148,11 +149,11 @@ async fn images(
     targets: &[usize],
     received: &Bytes,
     inbound: &Inbound<'_>,
-) -> Result<FetchedImages, EdgeError> {
-    let mut images = FetchedImages::default();
+) -> Result<Images, EdgeError> {
+    let mut images = Images::default();
     let dialect = inbound.dialect();
     let mut asked = distinct_providers(targets.iter().filter_map(|at| route.targets.get(*at)));
-    let first = asked.first().copied();
+    let all = asked.len();
     asked.retain(|provider| Inbound::wants_images(dialect, *provider));
     if asked.is_empty() {
         return Ok(images);
@@ -164,12 +165,18 @@ async fn images(
     for (provider, wanted) in asked.into_iter().zip(wanted) {
         let Some(wanted) = wanted else { continue };
         match edge.images.fetch_all(project, &wanted.urls, wanted.accepted, deadline).await {
-            Ok(fetched) => images.add(fetched),
-            Err(error) if first == Some(provider) => return Err(error.into()),
-            Err(error) => tracing::debug!(code = error.code(), "an image for another provider could not be fetched"),
+            Ok(fetched) => images.fetched.add(fetched),
+            Err(error) => {
+                tracing::debug!(code = error.code(), "an image that a provider wants could not be fetched");
+                images.missing.push((provider, Arc::new(error)));
+            }
         }
     }
-    Ok(images)
+    // As many as there are: none is left.
+    match images.missing.first() {
+        Some((_, error)) if images.missing.len() == all => Err(UpstreamError::Image(Arc::clone(error)).into()),
+        _ => Ok(images),
+    }
 }
 
 /// The prompt's tokens: by the model that takes most for it, of those the route may lead to.

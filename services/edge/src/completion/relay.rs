@@ -5,6 +5,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,7 +17,7 @@ use tokens::Family;
 use tokio::time::{Instant, sleep_until};
 
 use super::itinerary::Itinerary;
-use crate::admission::{ended_as, output, settle_failed, used};
+use crate::admission::{logged_as, output, settle_failed, used};
 use crate::auth::{Caller, Ended, LiveCall};
 use crate::error::EdgeError;
 use crate::state::Edge;
@@ -30,10 +31,10 @@ pub(super) type Connecting = Pin<Box<dyn Future<Output = Connected> + Send>>;
 /// Where it went, and what came of it.
 pub(super) type Connected = (Itinerary, Attempts, Result<Answer, UpstreamError>);
 
-/// Sends a call. The client's body is let go as soon as the provider has begun to answer.
-pub(super) fn connect(edge: &Arc<Edge>, mut itinerary: Itinerary) -> Connecting {
+/// Sends a call, and keeps it known whether anything is owed for it. The client's body is let go as soon as the provider has begun to answer.
+pub(super) fn connect(edge: &Arc<Edge>, mut itinerary: Itinerary, is_owed: Arc<AtomicBool>) -> Connecting {
     let providers = edge.providers.clone();
-    let mut attempts = itinerary.attempts(edge);
+    let mut attempts = itinerary.attempts(edge, is_owed);
     Box::pin(async move {
         let answer = itinerary.send(&providers, &mut attempts).await;
         itinerary.sent();
@@ -159,10 +160,11 @@ impl Relay {
                 }
                 Step::Ended(ended) => {
                     let is_connecting = matches!(self.phase, Phase::Connecting(_));
-                    let is_ours = is_connecting && ended == Ended::Stopping;
+                    let is_owed = self.call.as_ref().is_some_and(|call| call.is_owed());
+                    let is_free = is_connecting && (ended == Ended::Stopping || !is_owed);
                     let error = EdgeError::from(ended);
-                    let (status, code) = ended_as(&error);
-                    self.finish(if is_ours { Ending::Fault } else { Ending::Cut }, status, code.as_deref());
+                    let (status, code) = logged_as(&error);
+                    self.finish(if is_free { Ending::Fault } else { Ending::Cut }, status, code.as_deref());
                     return Some(self.tell(error));
                 }
             }

@@ -115,15 +115,6 @@ impl EdgeError {
                 Face::new(S::BAD_REQUEST, INVALID_REQUEST, None, error).quoting()
             }
             Self::Request(error) => Face::new(S::BAD_REQUEST, INVALID_REQUEST, None, error).about(error.param()),
-            Self::Image(error) => {
-                let status = S::from_u16(error.status()).unwrap_or(S::BAD_REQUEST);
-                let kind = match status {
-                    S::TOO_MANY_REQUESTS => RATE_LIMIT,
-                    status if status.is_server_error() => SERVER,
-                    _ => INVALID_REQUEST,
-                };
-                Face::new(status, kind, error.code(), error).retry(error.retry_after())
-            }
             Self::ModelNotFound { .. } => {
                 Face::new(S::NOT_FOUND, INVALID_REQUEST, "model_not_found", self).about(Some("model")).quoting()
             }

@@ -1,5 +1,7 @@
 //! A conversation as one question, for a search that knows nothing of what was said before.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -133,9 +135,11 @@ impl Condensing {
         let request = self.request()?;
         let destinations = way.route.destinations(way.targets)?;
         let counted = self.prompt_tokens(way.route.at(way.targets, 0)?.measure, counter).await?;
-        let mut attempts = Attempts::until(Instant::now() + DEADLINE);
+        let is_owed = Arc::new(AtomicBool::new(false));
+        let mut attempts = Attempts::until(Instant::now() + DEADLINE).telling(Arc::clone(&is_owed));
         let mut make = |place: usize| make(&request, way.route.at(way.targets, place).ok(), counted);
-        let mut debt = Debt { prices: way.route.at(way.targets, 0)?.price(way.prices).0, owed: Some(counted), call };
+        let prices = way.route.at(way.targets, 0)?.price(way.prices).0;
+        let mut debt = Debt { prices, owed: Some(counted), is_owed, call };
         let answer = providers.chat(&destinations, &mut make, &mut attempts).await;
         let target = way.route.at(way.targets, attempts.last().unwrap_or_default())?;
         debt.prices = target.price(way.prices).0;
@@ -176,10 +180,11 @@ fn make(request: &Inbound<'_>, target: Option<&Target>, counted: i64) -> Result<
 }
 
 /// What is owed for a condensation on its way. Whoever gives up the wait for its answer, or can make nothing of it, owes
-/// the prompt as we count it.
+/// the prompt as we count it; between two tries nothing, if the provider failed at no cost.
 struct Debt<'a> {
     prices: PriceSnapshot,
     owed: Option<i64>,
+    is_owed: Arc<AtomicBool>,
     call: &'a mut OpenCall,
 }
 
@@ -207,7 +212,7 @@ impl Debt<'_> {
 
 impl Drop for Debt<'_> {
     fn drop(&mut self) {
-        if let Some(prompt) = self.owed.take() {
+        if let Some(prompt) = self.owed.take().filter(|_| self.is_owed.load(Ordering::Relaxed)) {
             self.call.add_side_charge(prompt, self.prices.cost(prompt, 0, 0, 0), true);
         }
     }

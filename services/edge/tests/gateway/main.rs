@@ -31,6 +31,7 @@ mod models;
 mod moderations;
 mod pace;
 mod passages;
+mod pauses;
 mod pictures;
 mod reported_cost;
 mod rerank;

@@ -32,6 +32,16 @@ async fn the_models_are_the_routes_that_the_key_may_call() -> anyhow::Result<()>
     assert_eq!(header(&no_text, "content-type"), Some("application/json"));
     assert_eq!(body_of(no_text, 404).await["error"]["message"], "there is no model %ff");
 
+    // Anthropic's libraries put `/v1` behind a base URL that ends with it already.
+    assert_eq!(body_of(edge.get("/v1/v1/models").send().await?, 200).await, list);
+    assert_eq!(body_of(edge.get("/v1/v1/models/vendor/large").send().await?, 200).await["id"], "vendor/large");
+    let no_text = body_of(edge.get("/v1/v1/models/%ff").send().await?, 404).await;
+    assert_eq!(no_text["error"]["message"], "there is no model %ff");
+    let asked = json!({ "model": "fast", "messages": [{ "role": "user", "content": "How far is the moon?" }] });
+    let plain = body_of(edge.post("/v1/messages/count_tokens", &asked).send().await?, 200).await;
+    assert!(plain["input_tokens"].as_i64().unwrap() > 0);
+    assert_eq!(body_of(edge.post("/v1/v1/messages/count_tokens", &asked).send().await?, 200).await, plain);
+
     world.database.change_key(id, "allowed_routes = '{vendor/large}'").await?;
     let limited = |path: &str| edge.bare(Method::GET, path).bearer_auth(key.secret().expose());
     until("the key sees one model", async || {

@@ -238,6 +238,47 @@ async fn every_api_of_chats_is_grounded_alike_and_told_of_it() -> anyhow::Result
 }
 
 #[tokio::test]
+async fn what_is_said_to_results_of_tools_is_searched_for_in_every_api() -> anyhow::Result<()> {
+    let (world, _) = world().await?;
+    let edge = world.edge().await?;
+    let user = |content: Value| json!({ "role": "user", "content": content });
+    for (said, hits) in [(None, "0"), (Some("Thanks a lot!"), "0"), (Some(QUESTION), "3")] {
+        let used = json!([{ "type": "tool_use", "id": "toolu_1", "name": "count", "input": {} }]);
+        let mut results = vec![json!({ "type": "tool_result", "tool_use_id": "toolu_1", "content": "12" })];
+        results.extend(said.map(|text| json!({ "type": "text", "text": text })));
+        let messages = vec![
+            user(json!("Please count them all")),
+            json!({ "role": "assistant", "content": used }),
+            user(json!(results)),
+        ];
+        let function = json!({ "name": "count", "arguments": "{}" });
+        let calls = json!([{ "id": "call_1", "type": "function", "function": function }]);
+        let mut chat = vec![
+            user(json!("Please count them all")),
+            json!({ "role": "assistant", "content": null, "tool_calls": calls }),
+            json!({ "role": "tool", "tool_call_id": "call_1", "content": "12" }),
+        ];
+        let mut input = vec![
+            user(json!("Please count them all")),
+            json!({ "type": "function_call", "call_id": "call_1", "name": "count", "arguments": "{}" }),
+            json!({ "type": "function_call_output", "call_id": "call_1", "output": "12" }),
+        ];
+        chat.extend(said.map(|text| user(json!(text))));
+        input.extend(said.map(|text| user(json!(text))));
+        for (path, body) in [
+            (CHAT, json!({ "model": "fast", "messages": chat })),
+            ("/v1/messages", json!({ "model": "fast", "max_tokens": 60, "messages": messages })),
+            ("/v1/responses", json!({ "model": "fast", "input": input })),
+        ] {
+            let answer = edge.post(path, &body).send().await?;
+            let told = (answer.status().as_u16(), header(&answer, "x-ragmux-rag-hits"));
+            assert_eq!(told, (200, Some(hits)), "{path} {said:?}");
+        }
+    }
+    edge.stop().await
+}
+
+#[tokio::test]
 async fn words_are_counted_in_every_script() -> anyhow::Result<()> {
     let (world, _) = world().await?;
     let edge = world.edge().await?;

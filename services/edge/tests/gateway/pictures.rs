@@ -18,7 +18,8 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use upstream::{Behaviour, Script};
 
-use crate::world::{CHAT, Edge, World, body_of, error_of, turn};
+use crate::script::failing;
+use crate::world::{CHAT, Edge, World, body_of, error_of, header, turn};
 
 /// A host of one picture.
 struct Host {
@@ -160,5 +161,39 @@ async fn pictures_that_do_not_all_come_in_time_are_given_up() -> anyhow::Result<
     let edge = edge.await?;
     let (status, _, code) = error_of(ask(&edge, &host.url, 1).send().await?).await;
     assert_eq!((status, code), (400, json!("image_fetch_failed")));
+    edge.stop().await
+}
+
+#[tokio::test]
+async fn a_picture_that_cannot_be_had_leads_to_the_next_place_that_fetches_it_itself() -> anyhow::Result<()> {
+    let world = world("gemini", "/v1beta").await?;
+    let spare = world.database.insert_connection("spare", &world.upstream.base_url(), "spare-chat").await?;
+    world.database.add_target(world.route, spare, 1, 1).await?;
+    let edge = edge(&world, 512).await?;
+    // Nobody listens there.
+    let url = "http://127.0.0.1:1/picture.png";
+    let answer = ask(&edge, url, 1).send().await?;
+    let named = [header(&answer, "x-ragmux-attempts"), header(&answer, "x-ragmux-connection")];
+    assert_eq!((answer.status().as_u16(), named), (200, [Some("1"), Some("spare")]));
+    assert_eq!(body_of(answer, 200).await["choices"][0]["message"]["content"], "A lamp.");
+    let calls = world.upstream.log(0).calls;
+    assert_eq!((calls.len(), calls[0].path.as_str()), (1, CHAT));
+    assert!(calls[0].body.to_string().contains(url));
+    let logged = world.the_logged_call().await?;
+    assert_eq!((logged.model.as_deref(), logged.attempts, logged.status), (Some("spare-chat"), 1, 200));
+
+    // What a place answers that could do it is told in the end.
+    world.next_chat(failing(422));
+    assert_eq!(ask(&edge, url, 1).send().await?.status(), 422);
+
+    let change = "provider_type = 'ollama', base_url = replace(base_url, '/v1', '/api')";
+    world.database.change_connection(spare, change).await?;
+    until("no place fetches pictures itself", async || Ok(ask(&edge, url, 1).send().await?.status() == 400)).await?;
+    let (status, kind, code) = error_of(ask(&edge, url, 1).send().await?).await;
+    assert_eq!((status, kind.as_str(), code), (400, "invalid_request_error", json!("image_fetch_failed")));
+    let logged = world.logged(4).await?;
+    let refused = logged.iter().rfind(|call| call.status == 400).unwrap();
+    assert_eq!(refused.error_code.as_deref(), Some("image_fetch_failed"));
+    assert_eq!((refused.charged_tokens, refused.charged_cost), (0, 0));
     edge.stop().await
 }

@@ -132,6 +132,45 @@ async fn a_stream_is_ended_in_the_protocol_when_its_key_may_not_go_on() -> anyho
 }
 
 #[tokio::test]
+async fn a_stream_ends_when_its_key_loses_the_scope_or_route_it_stands_on() -> anyhow::Result<()> {
+    let scene = Scene::new().await?;
+    let Scene { world, user, .. } = &scene;
+    let database = &world.database;
+    let cases = [
+        ("scopes = '{chat}'", "scopes = '{models,retrieve}'", 403, "insufficient_scope"),
+        ("allowed_routes = '{slow,fast}'", "allowed_routes = '{slow}'", 404, "model_not_found"),
+        ("scopes = '{chat,models}', allowed_routes = NULL", "allowed_routes = '{}'", 404, "model_not_found"),
+    ];
+    for (number, (keeps, loses, status, code)) in (0..).zip(cases) {
+        let new = async |name: &str| {
+            database.insert_user_key(*user, &format!("{name}{number}"), &["chat", "embeddings"], &[world.project]).await
+        };
+        let ((id, key), (other_id, other)) = (new("k").await?, new("o").await?);
+        let (stream, others) = (scene.stream_with(&key).await?, scene.stream_with(&other).await?);
+        database.change_key(id, keeps).await?;
+        // That this one has ended tells that the edge has looked at the other.
+        database.change_key(other_id, "revoked_at = clock_timestamp()").await?;
+        assert_eq!(broken_off(others).await?.1["code"], "key_revoked");
+        let aborted = 2 * number + 1;
+        world.upstream_until(Wait { aborted: Some(aborted), ..Wait::default() }).await?;
+        assert_eq!(world.upstream.counters().aborted, aborted, "{keeps}: it goes on");
+        database.change_key(id, loses).await?;
+        let (text, error) = broken_off(stream).await?;
+        assert_eq!((error["code"].as_str(), text.as_str()), (Some(code), "w w "), "{loses}");
+        let again = scene.edge.bare(reqwest::Method::POST, CHAT).bearer_auth(key.secret().expose());
+        let (told, _, told_code) = error_of(again.json(&turn(json!({}))).send().await?).await;
+        assert_eq!((told, told_code), (status, json!(code)), "{loses}");
+        let logged = world.logged(2 * (usize::try_from(number)? + 1)).await?;
+        let logged =
+            logged.iter().find(|call| call.error_code.as_deref() == Some(code) && call.status == i32::from(status));
+        let logged = logged.unwrap();
+        assert_eq!((logged.charged_requests, logged.charged_tokens), (1, turn_tokens() + answer_tokens(&text)));
+    }
+    world.upstream_until(Wait { open: Some(0), ..Wait::default() }).await?;
+    scene.edge.stop().await
+}
+
+#[tokio::test]
 async fn a_key_that_ends_by_itself_takes_its_streams_with_it() -> anyhow::Result<()> {
     let scene = Scene::new().await?;
     // Known when the call begins, not heard of while it runs.

@@ -87,11 +87,11 @@ impl MessagesRequest<'_> {
     /// Whether the conversation ends with results of tools, and the turn that called them was begun by another model
     /// without thoughts of this one's.
     fn goes_on_without(&self) -> bool {
-        if !self.ends_with_tool_result() {
+        let has_results = |message: &Message<'_>| message.content.pieces().iter().any(is_result);
+        if !self.messages.last().is_some_and(has_results) {
             return false;
         }
-        let is_in_turn =
-            |message: &&Message<'_>| message.role != "user" || message.content.pieces().iter().any(is_result);
+        let is_in_turn = |message: &&Message<'_>| message.role != "user" || has_results(message);
         let turn = self.messages.iter().rev().take_while(is_in_turn);
         let blocks = turn.filter(|message| message.role == "assistant").last().map(|first| first.content.pieces());
         let Some(blocks) = blocks else { return false };

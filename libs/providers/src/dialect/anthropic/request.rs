@@ -171,10 +171,10 @@ impl<'a> MessagesRequest<'a> {
         said.collect()
     }
 
-    /// Whether the conversation ends with a tool's result.
+    /// See [`crate::Inbound::ends_with_tool_result`].
     #[must_use]
     pub fn ends_with_tool_result(&self) -> bool {
-        self.messages.last().is_some_and(|message| message.content.pieces().iter().any(is_result))
+        self.messages.last().is_some_and(Message::is_of_results)
     }
 }
 

@@ -18,7 +18,7 @@ fn a_request_is_read_with_what_the_gateway_needs() {
             {"type":"text","text":"is it?"}]}],"tools":[{"name":"f","input_schema":{}}],"temperature":0.5}"#;
     let request = MessagesRequest::parse(body).unwrap();
     assert_eq!((&*request.model, request.max_tokens, request.user.as_deref()), ("claude-x", 9, Some("u")));
-    assert!(request.stream && request.include_context && request.ends_with_tool_result());
+    assert!(request.stream && request.include_context && !request.ends_with_tool_result());
     assert_eq!(request.last_user_text().unwrap(), "what\nis it?");
 }
 

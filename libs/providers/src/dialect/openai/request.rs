@@ -210,7 +210,7 @@ impl<'a> ChatRequest<'a> {
         said.collect()
     }
 
-    /// Whether the conversation ends with a tool's result.
+    /// See [`crate::Inbound::ends_with_tool_result`].
     #[must_use]
     pub fn ends_with_tool_result(&self) -> bool {
         self.messages.last().is_some_and(|message| matches!(message.role.as_ref(), "tool" | "function"))

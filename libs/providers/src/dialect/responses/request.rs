@@ -193,7 +193,7 @@ impl<'a> ResponsesRequest<'a> {
         said.collect()
     }
 
-    /// Whether the conversation ends with a tool's result.
+    /// See [`crate::Inbound::ends_with_tool_result`].
     #[must_use]
     pub fn ends_with_tool_result(&self) -> bool {
         self.items().last().is_some_and(|item| item.kind == Kind::Output)

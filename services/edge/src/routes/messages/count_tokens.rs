@@ -1,8 +1,7 @@
 //! `POST /v1/messages/count_tokens`.
 
-use axum::Json;
 use axum::extract::{Request, State};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use domain::ProviderType;
 use ledger::Ending;
 use providers::{Attempts, Counted, MessagesRequest, Outgoing, UpstreamError};
@@ -11,10 +10,12 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::admission::{
-    Admitted, Claim, Model, admit, interrupted, overruled_by_now, settle_failed, settle_interrupted, settle_unsent,
+    Admitted, Claim, Model, admit, interrupted, overruled_by_now, settle_as, settle_failed, settle_interrupted,
+    settle_unsent,
 };
 use crate::completion::Asked;
 use crate::error::{EdgeError, Failure};
+use crate::json;
 use crate::state::Shared;
 use crate::visited;
 
@@ -56,7 +57,7 @@ pub(crate) async fn count_tokens(
     // To be counted twice costs nobody anything.
     let mut attempts = Attempts::until(Instant::now() + edge.call_limit).replaying_timeouts(true);
     if counts(0).is_some() {
-        call.sent();
+        attempts = attempts.telling(call.sent());
     }
     let counted = tokio::select! {
         biased;
@@ -90,8 +91,7 @@ pub(crate) async fn count_tokens(
             match edge.counter.messages(target.measure, &received, &request, project_prompt).await {
                 Ok(counted) => counted.unsigned_abs(),
                 Err(error) => {
-                    let status = error.face().status.as_u16();
-                    call.finish(Ending::Fault, status, None);
+                    settle_as(*call, Ending::Fault, &error);
                     return Err(Failure::with(error, headers));
                 }
             }
@@ -102,9 +102,7 @@ pub(crate) async fn count_tokens(
     }
     call.usage(ledger::Usage::default());
     call.finish(Ending::Complete, 200, None);
-    let mut response = Json(json!({ "input_tokens": counted })).into_response();
-    response.headers_mut().extend(headers);
-    Ok(response)
+    Ok(json::of(&json!({ "input_tokens": counted }), headers)?)
 }
 
 /// Whether a server says that it has no such call, as those that imitate the API may. That it does not know the model is

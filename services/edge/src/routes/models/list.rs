@@ -1,13 +1,15 @@
 //! `GET /v1/models`.
 
+use axum::Extension;
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
-use axum::{Extension, Json};
+use axum::response::Response;
+use http::HeaderMap;
 use serde::Serialize;
 
 use super::Model;
 use crate::auth::Caller;
 use crate::error::Failure;
+use crate::json;
 use crate::state::Shared;
 
 #[derive(Serialize)]
@@ -23,5 +25,5 @@ pub(crate) async fn list(
 ) -> Result<Response, Failure> {
     let project = edge.catalog.project(caller.project).await?;
     let data = project.routes_for(&caller).map(|route| Model::of(route)).collect();
-    Ok(Json(List { object: "list", data }).into_response())
+    Ok(json::of(&List { object: "list", data }, HeaderMap::new())?)
 }

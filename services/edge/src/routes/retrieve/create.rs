@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
+use axum::Extension;
 use axum::extract::{Request, State};
-use axum::response::{IntoResponse, Response};
-use axum::{Extension, Json};
+use axum::response::Response;
 use domain::{DocumentFilter, FilterError, PriceSnapshot, RequestId};
 use ledger::{Ending, PriceSource};
 use providers::{RequestError, check_body, text_at};
@@ -13,10 +13,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::admission::{Admitted, Claim, Model, Tags, admit, overruled_by_now, settle_ended, settle_unsent};
+use crate::admission::{Admitted, Claim, Model, Tags, admit, overruled_by_now, settle_as, settle_ended, settle_unsent};
 use crate::auth::Caller;
 use crate::error::{EdgeError, Failure};
 use crate::grounding::{Plan, Source};
+use crate::json;
 use crate::routes::request_id::Arrival;
 use crate::state::Shared;
 
@@ -120,11 +121,7 @@ pub(crate) async fn create(
     let (found, embedded) = match found {
         Ok(found) => found,
         Err(error) => {
-            let (status, code) = {
-                let face = error.face();
-                (face.status.as_u16(), face.code.map(|code| code.into_owned()))
-            };
-            call.finish(Ending::Fault, status, code.as_deref());
+            settle_as(*call, Ending::Fault, &error);
             return Err(Failure::with(error, headers));
         }
     };
@@ -144,9 +141,7 @@ pub(crate) async fn create(
         plan: question.explain.then_some(found.plan),
         usage: Usage { prompt_tokens: embedded.tokens, total_tokens: embedded.tokens },
     };
-    let mut response = Json(answer).into_response();
-    response.headers_mut().extend(headers);
-    Ok(response)
+    Ok(json::of(&answer, headers)?)
 }
 
 fn passage(hit: &Hit, explain: bool) -> Passage<'_> {

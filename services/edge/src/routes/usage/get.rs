@@ -1,10 +1,11 @@
 //! `GET /v1/usage/{request_id}`.
 
+use axum::Extension;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
-use axum::response::{IntoResponse, Response};
-use axum::{Extension, Json};
+use axum::response::Response;
 use domain::{NanoUsd, RequestId};
+use http::HeaderMap;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use store::usage::LedgerEntry;
@@ -13,6 +14,7 @@ use time::OffsetDateTime;
 use super::{asked, usd};
 use crate::auth::Caller;
 use crate::error::{EdgeError, Failure};
+use crate::json;
 use crate::state::Shared;
 
 /// A call as the ledger has it.
@@ -80,7 +82,8 @@ pub(crate) async fn get(
     let Path(id) = id.map_err(|_| EdgeError::NoSuchCall)?;
     let request = RequestId(id.parse().map_err(|_| EdgeError::NoSuchCall)?);
     let found = asked(&edge, edge.store.find_ledger_entry(request, caller.project, caller.persons_key())).await?;
-    Ok(Json(Entry::of(request, found.ok_or(EdgeError::NoSuchCall)?)).into_response())
+    let entry = Entry::of(request, found.ok_or(EdgeError::NoSuchCall)?);
+    Ok(json::of(&entry, HeaderMap::new())?)
 }
 
 impl Entry {

@@ -1,9 +1,10 @@
 //! `GET /v1/usage`.
 
+use axum::Extension;
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
-use axum::{Extension, Json};
+use axum::response::Response;
 use domain::Window;
+use http::HeaderMap;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use store::usage::{Amounts, TierUsage, WindowUsage};
@@ -12,6 +13,7 @@ use time::OffsetDateTime;
 use super::{asked, usd};
 use crate::auth::Caller;
 use crate::error::{EdgeError, Failure};
+use crate::json;
 use crate::money::number;
 use crate::state::Shared;
 
@@ -68,7 +70,8 @@ pub(crate) async fn list(
         // A key that leads to a project which is gone leads nowhere.
         return Err(EdgeError::ProjectNotGranted.into());
     }
-    Ok(Json(Usage { object: "usage", tiers: tiers.iter().map(tier).collect() }).into_response())
+    let usage = Usage { object: "usage", tiers: tiers.iter().map(tier).collect() };
+    Ok(json::of(&usage, HeaderMap::new())?)
 }
 
 fn tier(usage: &TierUsage) -> Tier<'_> {
