@@ -27,6 +27,8 @@ pub(crate) enum Command {
     Queue(Queue),
     /// Measure how good retrieval is on judged collections.
     Quality(Quality),
+    /// Measure retrieval in a large store, on a PostgreSQL of its own.
+    Search(Search),
     /// Serve as the upstream alone.
     Upstream(Upstream),
     /// Compare the text of PDFs with what poppler's pdftotext reads, file by file.
@@ -127,6 +129,26 @@ pub(crate) struct Queue {
     /// For how many seconds the transaction beside the queue is open.
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     pub(crate) open_transaction: u64,
+    /// Where to write the results as JSON.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+/// Stores to search.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Search {
+    /// Chunks of the large store.
+    #[arg(long, default_value_t = 100_000, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(100..=10_000_000))]
+    pub(crate) chunks: usize,
+    /// Questions for each figure.
+    #[arg(long, default_value_t = 200, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=100_000))]
+    pub(crate) queries: usize,
+    /// What the vectors are generated from.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Vectors that are compared one by one at most, if not what the product says.
+    #[arg(long)]
+    pub(crate) exact_rows: Option<i64>,
     /// Where to write the results as JSON.
     #[arg(long, value_name = "PATH")]
     pub(crate) json: Option<PathBuf>,

@@ -4,7 +4,8 @@
 //! upstream, each a process of its own, and runs the scenarios of [`scenarios`]. What goes direct and what goes through
 //! the edge is measured in interleaved rounds in random order; a window with a failed call is void. `ragmux-bench peer`
 //! runs the same work through any other OpenAI-compatible server. `ragmux-bench queue` measures the document queue,
-//! `ragmux-bench quality` how good retrieval is; `ragmux-bench text` compares the text of PDFs with poppler's.
+//! `ragmux-bench quality` how good retrieval is, `ragmux-bench search` how fast it is in a large store; `ragmux-bench text`
+//! compares the text of PDFs with poppler's.
 
 mod arguments;
 mod bed;
@@ -19,6 +20,7 @@ mod queue;
 mod report;
 mod scale;
 mod scenarios;
+mod search;
 mod stats;
 mod streams;
 mod text;
@@ -31,7 +33,7 @@ use std::time::Instant;
 use anyhow::bail;
 use clap::Parser as _;
 
-use crate::arguments::{Arguments, Command, Peer, Quality, Queue, Run};
+use crate::arguments::{Arguments, Command, Peer, Quality, Queue, Run, Search};
 use crate::bed::Bed;
 use crate::course::{Course, PEER};
 use crate::placement::Pins;
@@ -47,6 +49,7 @@ async fn main() -> anyhow::Result<()> {
         Command::Peer(peer) => interruptible(self::peer(peer)).await,
         Command::Queue(run) => interruptible(self::queue(run)).await,
         Command::Quality(run) => interruptible(self::quality(run)).await,
+        Command::Search(run) => interruptible(self::search(run)).await,
         Command::Upstream(upstream) => upstream_process::run(upstream).await,
         Command::Text(text) => interruptible(text::run(text)).await,
     }
@@ -88,6 +91,13 @@ async fn quality(run: Quality) -> anyhow::Result<()> {
     finish(run.json.as_deref(), &report)?;
     anyhow::ensure!(report.missed() == 0, "{} bars are missed", report.missed());
     Ok(())
+}
+
+async fn search(run: Search) -> anyhow::Result<()> {
+    if cfg!(debug_assertions) {
+        say("this is a debug build: its figures mean little");
+    }
+    finish(run.json.as_deref(), &search::run(&run).await?)
 }
 
 async fn peer(peer: Peer) -> anyhow::Result<()> {

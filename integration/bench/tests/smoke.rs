@@ -66,6 +66,31 @@ fn the_queue_is_measured_too() {
     }
 }
 
+/// A store that is large by what the run calls large: its own table, its index and the filter are gone through.
+#[test]
+fn a_large_store_is_searched_and_little_is_missed() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("figures.json");
+    let small = ["--chunks", "3000", "--queries", "10", "--exact-rows", "1500"];
+    let run =
+        Command::new(env!("CARGO_BIN_EXE_ragmux-bench")).arg("search").args(small).arg("--json").arg(&json).output();
+    let run = run.unwrap();
+    let said = format!("{}\n{}", String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    assert!(run.status.success(), "{said}");
+    let results: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let figures = results["figures"].as_array().unwrap();
+    for (name, exhaustive) in [
+        ("recall@10, small store beside the large one", 1.0),
+        ("recall@10, filter that leaves 1 % of the large store", 1.0),
+        ("recall@10, large store", 0.0),
+    ] {
+        assert!(value(figures, name).as_f64().unwrap() >= 0.98, "{said}");
+        let figure = figures.iter().find(|figure| figure["name"] == name).unwrap();
+        assert_eq!(figure["details"]["exhaustive"]["value"], exhaustive, "{figure}");
+    }
+    assert!(value(figures, "retrieval p95, large store, embeddings cached").as_f64().unwrap() > 0.0, "{said}");
+}
+
 #[test]
 fn every_scenario_runs_and_says_its_figures() {
     let (figures, said) = figures(&["edge"]);
