@@ -296,12 +296,16 @@ mod tests {
 
         let entry = AuditEntry::new(Actor::named("test"), "document.delete");
         backend.delete_document(Reach::All, second, &entry).await?;
+        while backend.delete_old_versions(second).await? {}
+        backend.remove_document(second).await?;
         scene.add(&backend, 150..160).await?;
         keeper.look().await?;
         let own = backend.list_vector_stores(Duration::ZERO).await?[0].own.unwrap();
         assert_eq!(own.vectors, 110, "fifty went and ten came");
         for document in scene.database.document_ids(scene.store).await? {
             backend.delete_document(Reach::All, document, &entry).await?;
+            while backend.delete_old_versions(document).await? {}
+            backend.remove_document(document).await?;
         }
         assert!(scene.search(&edge, 20).await?.0.is_empty());
         backend.delete_document_store(Reach::All, scene.store, &entry).await?;
