@@ -8,6 +8,7 @@ use serde_json::json;
 use store::Store;
 use store::ingest::{Finish, IngestSettings, NewChunk, NewPosting, NewSegment};
 use store::queue::{Claim, ClaimRequest, patience};
+use testkit::work::{self, LEASE};
 use testkit::{DocumentId, PrivateServer, RoleName, StoreId, TestDatabase};
 use tokio::time::sleep_until;
 
@@ -17,7 +18,6 @@ use crate::machine;
 use crate::report::{Report, say};
 use crate::stats::Samples;
 
-const LEASE: Duration = Duration::from_secs(120);
 /// Processes, and documents that each works on at a time.
 const WORKERS: usize = 2;
 const SLOTS: i64 = 2;
@@ -216,17 +216,7 @@ impl Scene {
 }
 
 fn request(owner: &str, cursor: StoreId) -> ClaimRequest<'_> {
-    ClaimRequest {
-        owner,
-        cursor,
-        window: 16,
-        slots: SLOTS,
-        lease: LEASE,
-        max_attempts: 5,
-        left_alone: &[],
-        on_trial: &[],
-        suspects: 1,
-    }
+    work::claim_request(owner, cursor, SLOTS)
 }
 
 /// A kilobyte of text in a hundred and fifty words.
@@ -234,17 +224,6 @@ fn one_chunk() -> (NewChunk, NewSegment) {
     let words: Vec<String> = (0..150).map(|word| format!("word{word}")).collect();
     let postings =
         words.iter().map(|word| NewPosting { term: word.clone(), ordinals: vec![0], frequencies: vec![1] }).collect();
-    let chunk = NewChunk {
-        ordinal: 0,
-        content: words.join(" "),
-        heading_path: String::new(),
-        page_from: None,
-        page_to: None,
-        char_from: 0,
-        char_to: 1000,
-        token_count: 300,
-        content_hash: vec![0; 32],
-        embedding: vec![0.05; 384],
-    };
+    let chunk = work::plain_chunk(0, &words.join(" "), vec![0.05; 384]);
     (chunk, NewSegment { lengths: vec![150], postings })
 }

@@ -8,6 +8,7 @@ use domain::{DocumentId, StoreId};
 use serde_json::json;
 
 use crate::audit::{Actor, AuditEntry};
+use crate::bounded::Transaction;
 use crate::{Reach, Store, StoreError};
 
 /// What documents of a store go.
@@ -25,33 +26,30 @@ impl Store {
     /// # Errors
     /// [`StoreError::NotFound`].
     pub async fn delete_document(&self, reach: Reach, id: DocumentId, entry: &AuditEntry) -> Result<(), StoreError> {
-        let deleted = sqlx::query_scalar!(
-            "WITH place AS MATERIALIZED (
-                 -- The store before the document, as uploads lock them.
-                 SELECT s.id FROM documents d JOIN document_stores s ON s.id = d.store_id
-                  WHERE d.id = $1 AND d.deleted_at IS NULL AND s.deleted_at IS NULL AND can_reach_project(s.project_id, $2)
-                    FOR NO KEY UPDATE OF s),
-             deleted AS (
-                 UPDATE documents d
-                    SET deleted_at = clock_timestamp(), status = 'failed', live_version = NULL,
-                        content_version = content_version + 1, external_key = NULL, claimed_by = NULL,
-                        claim_token = claim_token + 1, claimed_at = NULL, lease_until = NULL, stage = NULL,
-                        updated_at = clock_timestamp()
-                   FROM place WHERE d.id = $1 AND d.store_id = place.id AND d.deleted_at IS NULL
-                 RETURNING d.id, d.store_id, d.blob_id),
-             released AS (
-                 UPDATE blobs b SET touched_at = clock_timestamp() FROM deleted WHERE b.id = deleted.blob_id),
-             changed AS (
-                 UPDATE document_stores s SET content_revision = content_revision + 1 FROM deleted
-                  WHERE s.id = deleted.store_id)
-             SELECT record_audit('document', id, $3) FROM deleted",
+        let mut transaction = self.begin().await?;
+        // The store before the document, as uploads lock them.
+        let store = sqlx::query_scalar!(
+            "SELECT s.id FROM documents d JOIN document_stores s ON s.id = d.store_id
+              WHERE d.id = $1 AND d.deleted_at IS NULL AND s.deleted_at IS NULL AND can_reach_project(s.project_id, $2)
+                FOR NO KEY UPDATE OF s",
             id.0,
-            reach.member(),
-            entry.to_json()
+            reach.member()
         )
-        .fetch_optional(self.pool())
+        .fetch_optional(&mut transaction)
         .await?;
-        deleted.map(|_| ()).ok_or(StoreError::NotFound)
+        let deleted = match store {
+            Some(store) => mark_deleted(&mut transaction, StoreId(store), &[id.0]).await?,
+            None => 0,
+        };
+        if deleted == 0 {
+            transaction.rollback().await?;
+            return Err(StoreError::NotFound);
+        }
+        sqlx::query_scalar!("SELECT record_audit('document', $1, $2)", id.0, entry.to_json())
+            .fetch_one(&mut transaction)
+            .await?;
+        transaction.commit().await?;
+        Ok(())
     }
 
     /// Deletes a store of a project within reach with all its documents. Projects that searched it search nothing then. An
@@ -148,33 +146,19 @@ impl Store {
             transaction.rollback().await?;
             return Ok(0);
         }
-        let deleted = sqlx::query_scalar!(
-            r#"WITH going AS MATERIALIZED (
-                   SELECT d.id FROM documents d JOIN document_stores s ON s.id = d.store_id
-                    WHERE d.store_id = $1 AND d.deleted_at IS NULL
-                      AND ($2 OR s.max_age_days > 0 AND coalesce(d.replaced_at, d.created_at)
-                                                        < clock_timestamp() - s.max_age_days * interval '1 day')
-                    ORDER BY d.id LIMIT $3),
-               deleted AS (
-                   UPDATE documents d
-                      SET deleted_at = clock_timestamp(), status = 'failed', live_version = NULL,
-                          content_version = content_version + 1, external_key = NULL, claimed_by = NULL,
-                          claim_token = claim_token + 1, claimed_at = NULL, lease_until = NULL, stage = NULL,
-                          updated_at = clock_timestamp()
-                     FROM going WHERE d.id = going.id
-                   RETURNING d.id, d.blob_id),
-               released AS (
-                   UPDATE blobs b SET touched_at = clock_timestamp() WHERE id IN (SELECT blob_id FROM deleted)),
-               changed AS (
-                   UPDATE document_stores SET content_revision = content_revision + 1
-                    WHERE id = $1 AND EXISTS (SELECT FROM deleted))
-               SELECT count(*) AS "count!" FROM deleted"#,
+        let documents = sqlx::query_scalar!(
+            "SELECT d.id FROM documents d JOIN document_stores s ON s.id = d.store_id
+              WHERE d.store_id = $1 AND d.deleted_at IS NULL
+                AND ($2 OR s.max_age_days > 0 AND coalesce(d.replaced_at, d.created_at)
+                                                  < clock_timestamp() - s.max_age_days * interval '1 day')
+              ORDER BY d.id LIMIT $3",
             store.0,
             going == Going::All,
             limit
         )
-        .fetch_one(&mut transaction)
+        .fetch_all(&mut transaction)
         .await?;
+        let deleted = mark_deleted(&mut transaction, store, &documents).await?;
         if deleted > 0 && going == Going::Aged {
             let entry =
                 AuditEntry::new(Actor::named("retention"), "document.expire").with(json!({ "documents": deleted }));
@@ -183,7 +167,7 @@ impl Store {
                 .await?;
         }
         transaction.commit().await?;
-        Ok(deleted.unsigned_abs())
+        Ok(deleted)
     }
 
     /// Documents that have been deleted and have a row yet, at most `limit`.
@@ -224,4 +208,30 @@ impl Store {
         .await?;
         Ok(result.rows_affected() == 1)
     }
+}
+
+/// Marks documents of a store as deleted, lets go of their bytes, and has searches see another store. Whoever calls holds
+/// the store's row. Returns how many were not deleted before.
+async fn mark_deleted(transaction: &mut Transaction, store: StoreId, documents: &[i64]) -> Result<u64, StoreError> {
+    let deleted = sqlx::query_scalar!(
+        r#"WITH deleted AS (
+               UPDATE documents
+                  SET deleted_at = clock_timestamp(), status = 'failed', live_version = NULL,
+                      content_version = content_version + 1, external_key = NULL, claimed_by = NULL,
+                      claim_token = claim_token + 1, claimed_at = NULL, lease_until = NULL, stage = NULL,
+                      updated_at = clock_timestamp()
+                WHERE id = ANY ($2) AND store_id = $1 AND deleted_at IS NULL
+               RETURNING blob_id),
+           released AS (
+               UPDATE blobs SET touched_at = clock_timestamp() WHERE id IN (SELECT blob_id FROM deleted)),
+           changed AS (
+               UPDATE document_stores SET content_revision = content_revision + 1
+                WHERE id = $1 AND EXISTS (SELECT FROM deleted))
+           SELECT count(*) AS "count!" FROM deleted"#,
+        store.0,
+        documents
+    )
+    .fetch_one(transaction)
+    .await?;
+    Ok(deleted.unsigned_abs())
 }

@@ -27,6 +27,6 @@ pub use stack::{Admin, Builder, Process, Project, Role, Stack};
 pub use standing::standing;
 pub use store::testing::{
     Cap, DocumentFacts, IngestTotals, LedgerWatch, LogRow, LoggedCall, Meter, RoleName, TestDatabase, TierCap, TierId,
-    TierTotals, UsageRow, VectorWatch, WatchedCall, WatchedRow,
+    TierTotals, UsageRow, VectorWatch, WatchedCall, WatchedRow, work,
 };
 pub use wait::{DEADLINE, early_in_a_minute, eventually, until};

@@ -9,14 +9,14 @@ use extract::protocol::SandboxPolicy;
 use ledger::{Ledger, LedgerTasks};
 use providers::{AddressPolicy, HttpOptions, Providers};
 use store::Store;
-use store::queue::{Claim, ClaimRequest};
-use testkit::{RoleName, TestDatabase};
+use store::queue::Claim;
+use testkit::{RoleName, TestDatabase, work};
 use vault::Vault;
 
 use crate::job::Workshop;
 use crate::parser::{Parser, ParserSettings};
 
-pub(crate) const LEASE: Duration = Duration::from_secs(120);
+pub(crate) use testkit::work::LEASE;
 
 pub(crate) struct Fixture {
     pub(crate) database: TestDatabase,
@@ -54,18 +54,7 @@ impl Fixture {
     }
 
     pub(crate) async fn claim(&self) -> anyhow::Result<Claim> {
-        let request = ClaimRequest {
-            owner: "w",
-            cursor: StoreId(0),
-            window: 8,
-            slots: 1,
-            lease: LEASE,
-            max_attempts: 3,
-            left_alone: &[],
-            on_trial: &[],
-            suspects: 1,
-        };
-        let claimed = self.store.claim_documents(&request).await?.documents;
+        let claimed = self.store.claim_documents(&work::claim_request("w", StoreId(0), 1)).await?.documents;
         claimed.into_iter().next().ok_or_else(|| anyhow::anyhow!("nothing waits"))
     }
 }

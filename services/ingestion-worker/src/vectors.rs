@@ -172,17 +172,15 @@ mod tests {
     use domain::DocumentId;
     use store::Reach;
     use store::audit::{Actor, AuditEntry};
-    use store::ingest::{Finish, NewChunk, NewSegment};
-    use store::queue::ClaimRequest;
+    use store::ingest::{NewChunk, NewSegment};
     use store::vectors::nearest::Nearest;
-    use testkit::{RoleName, TestDatabase};
+    use testkit::{RoleName, TestDatabase, work};
     use tokio::task::yield_now;
 
     use super::*;
 
     const WIDTH: i32 = 8;
     const LIMIT: i64 = 100;
-    const LEASE: Duration = Duration::from_secs(120);
     /// The vectors that are searched for, nearest of all.
     const STABLE: i32 = 40;
 
@@ -208,34 +206,14 @@ mod tests {
         /// Writes a document as a worker does; returns whichever it got to claim.
         async fn add(&self, backend: &Store, chunks: std::ops::Range<i32>) -> anyhow::Result<DocumentId> {
             self.database.insert_document(self.store, "a.txt").await?;
-            let request = ClaimRequest {
-                owner: "host/1/aaaaaaaa",
-                cursor: StoreId(0),
-                window: 8,
-                slots: 1,
-                lease: LEASE,
-                max_attempts: 3,
-                left_alone: &[],
-                on_trial: &[],
-                suspects: 1,
-            };
+            let request = work::claim_request("host/1/aaaaaaaa", StoreId(0), 1);
             let claim = testkit::eventually("a document to claim", || async {
                 Ok(backend.claim_documents(&request).await?.documents.pop())
             })
             .await?;
-            let settings = backend.find_ingest_settings(claim.key.document).await?.unwrap();
-            let count = i32::try_from(chunks.len())?;
             let rows: Vec<NewChunk> = (0..).zip(chunks).map(|(ordinal, number)| chunk(ordinal, number)).collect();
             let segment = NewSegment { lengths: vec![1; rows.len()], postings: Vec::new() };
-            assert!(backend.write_chunks(claim.key, &settings, &rows, &segment).await?);
-            let finish = Finish {
-                chunks: count,
-                revision: settings.revision,
-                pages: None,
-                title: None,
-                extraction: serde_json::json!({}),
-            };
-            assert!(backend.finish_document(claim.key, &finish, LEASE).await?);
+            work::complete(backend, claim.key, &rows, &segment).await?;
             Ok(claim.key.document)
         }
 
@@ -265,18 +243,7 @@ mod tests {
     }
 
     fn chunk(ordinal: i32, number: i32) -> NewChunk {
-        NewChunk {
-            ordinal,
-            content: format!("passage {number}"),
-            heading_path: String::new(),
-            page_from: None,
-            page_to: None,
-            char_from: 0,
-            char_to: 1,
-            token_count: 1,
-            content_hash: number.to_be_bytes().to_vec(),
-            embedding: vector(number),
-        }
+        work::plain_chunk(ordinal, &format!("passage {number}"), vector(number))
     }
 
     #[tokio::test]

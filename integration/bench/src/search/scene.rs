@@ -1,16 +1,14 @@
 //! Stores full of generated vectors, written the way a worker writes them.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::json;
 use store::Store;
-use store::ingest::{Finish, NewChunk, NewPosting, NewSegment};
-use store::queue::ClaimRequest;
-use testkit::{StoreId, TestDatabase};
+use store::ingest::{NewPosting, NewSegment};
+use testkit::{StoreId, TestDatabase, work};
 
 /// Dimensions, as a small model has them.
 pub(crate) const WIDTH: i32 = 384;
@@ -21,7 +19,6 @@ const WORDS: usize = 20_000;
 const WORDS_OF_A_TEXT: usize = 60;
 /// Chunks of a document, which is one batch.
 pub(crate) const OF_A_DOCUMENT: usize = 100;
-const LEASE: Duration = Duration::from_secs(600);
 
 /// The same vectors and texts on every machine.
 pub(crate) struct Generator {
@@ -101,37 +98,18 @@ pub(crate) async fn fill(
     for number in 0..chunks.div_ceil(OF_A_DOCUMENT) {
         let document = database.insert_document(store, "generated.txt").await?;
         database.set_metadata(document, &json!({ "hundredth": number % 100 })).await?;
-        let request = ClaimRequest {
-            owner: "bench/1/00000000",
-            cursor: StoreId(0),
-            window: 16,
-            slots: 1,
-            lease: LEASE,
-            max_attempts: 5,
-            left_alone: &[],
-            on_trial: &[],
-            suspects: 1,
-        };
+        let request = work::claim_request("bench/1/00000000", StoreId(0), 1);
         let claim = backend.claim_documents(&request).await?.documents.pop().context("nothing waits")?;
-        let settings = backend.find_ingest_settings(document).await?.context("the store has no settings")?;
         let mut rows = Vec::with_capacity(OF_A_DOCUMENT);
         let (mut lengths, mut postings) = (Vec::new(), BTreeMap::new());
         for ordinal in 0..i32::try_from(OF_A_DOCUMENT.min(chunks - vectors.len()))? {
             let (embedding, words) = (generator.vector(), generator.words(WORDS_OF_A_TEXT));
             vectors.push(embedding.clone());
             index(&mut lengths, &mut postings, ordinal, &words);
-            rows.push(chunk(ordinal, words.join(" "), embedding));
+            rows.push(work::plain_chunk(ordinal, &words.join(" "), embedding));
         }
         let segment = NewSegment { lengths, postings: postings.into_values().collect() };
-        anyhow::ensure!(backend.write_chunks(claim.key, &settings, &rows, &segment).await?, "the claim is lost");
-        let finish = Finish {
-            chunks: i32::try_from(rows.len())?,
-            revision: settings.revision,
-            pages: None,
-            title: None,
-            extraction: json!({}),
-        };
-        anyhow::ensure!(backend.finish_document(claim.key, &finish, LEASE).await?, "the claim is lost");
+        work::complete(backend, claim.key, &rows, &segment).await?;
     }
     Ok(Filled { store, vectors })
 }
@@ -151,21 +129,6 @@ fn index(lengths: &mut Vec<i32>, postings: &mut BTreeMap<String, NewPosting>, or
         });
         posting.ordinals.push(ordinal);
         posting.frequencies.push(count);
-    }
-}
-
-fn chunk(ordinal: i32, content: String, embedding: Vec<f32>) -> NewChunk {
-    NewChunk {
-        ordinal,
-        content,
-        heading_path: String::new(),
-        page_from: None,
-        page_to: None,
-        char_from: ordinal * 400,
-        char_to: ordinal * 400 + 399,
-        token_count: 100,
-        content_hash: ordinal.to_be_bytes().to_vec(),
-        embedding,
     }
 }
 

@@ -11,6 +11,7 @@ mod usage;
 mod vectors;
 mod watch;
 mod widths;
+pub mod work;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

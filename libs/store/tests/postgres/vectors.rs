@@ -3,12 +3,10 @@
 use std::time::Duration;
 
 use domain::{ChunkId, DocumentId, StoreId};
-use serde_json::json;
 use sqlx::PgPool;
 use store::audit::{Actor, AuditEntry};
-use store::ingest::{Finish, NewChunk, NewSegment};
-use store::queue::ClaimRequest;
-use store::testing::{RoleName, TestDatabase};
+use store::ingest::{NewChunk, NewSegment};
+use store::testing::{RoleName, TestDatabase, work};
 use store::vectors::OwnTable;
 use store::vectors::nearest::{Nearest, Neighbours, VectorPlan};
 use store::vectors::tables::Step;
@@ -40,42 +38,16 @@ impl Fixture {
     /// A document whose chunks point in directions that grow with their numbers.
     async fn add(&self, chunks: std::ops::Range<i32>) -> anyhow::Result<DocumentId> {
         let document = self.database.insert_document(self.store, "a.txt").await?;
-        let request = ClaimRequest {
-            owner: "host/1/aaaaaaaa",
-            cursor: StoreId(0),
-            window: 8,
-            slots: 1,
-            lease: LEASE,
-            max_attempts: 3,
-            left_alone: &[],
-            on_trial: &[],
-            suspects: 1,
-        };
+        let request = work::claim_request("host/1/aaaaaaaa", StoreId(0), 1);
         let claim = self.backend.claim_documents(&request).await?.documents.remove(0);
-        let settings = self.backend.find_ingest_settings(document).await?.unwrap();
-        let count = i32::try_from(chunks.len())?;
         let rows: Vec<NewChunk> = (0..).zip(chunks).map(|(ordinal, number)| self.chunk(ordinal, number)).collect();
         let segment = NewSegment { lengths: vec![1; rows.len()], postings: Vec::new() };
-        assert!(self.backend.write_chunks(claim.key, &settings, &rows, &segment).await?);
-        let finish =
-            Finish { chunks: count, revision: settings.revision, pages: None, title: None, extraction: json!({}) };
-        assert!(self.backend.finish_document(claim.key, &finish, LEASE).await?);
+        work::complete(&self.backend, claim.key, &rows, &segment).await?;
         Ok(document)
     }
 
     fn chunk(&self, ordinal: i32, number: i32) -> NewChunk {
-        NewChunk {
-            ordinal,
-            content: format!("passage {number}"),
-            heading_path: String::new(),
-            page_from: None,
-            page_to: None,
-            char_from: 0,
-            char_to: 1,
-            token_count: 1,
-            content_hash: number.to_be_bytes().to_vec(),
-            embedding: self.vector(number),
-        }
+        work::plain_chunk(ordinal, &format!("passage {number}"), self.vector(number))
     }
 
     fn vector(&self, number: i32) -> Vec<f32> {

@@ -1,13 +1,10 @@
 //! Searches that may find some documents only.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use domain::{DocumentId, StoreId};
 use serde_json::{Value, json};
-use store::ingest::{Finish, NewChunk};
-use store::queue::ClaimRequest;
-use testkit::RoleName;
+use testkit::{RoleName, work};
 
 use crate::passages::{QUESTION, world};
 use crate::world::{Edge, World, body_of};
@@ -19,38 +16,13 @@ async fn add(world: &World, store: StoreId, metadata: &Value) -> anyhow::Result<
     let document = world.database.insert_document(store, "terms.pdf").await?;
     world.database.set_metadata(document, metadata).await?;
     let worker = world.database.store(RoleName::Backend)?;
-    let lease = Duration::from_secs(60);
-    let claim = ClaimRequest {
-        owner: "h/1/aaaaaaaa",
-        cursor: StoreId(0),
-        window: 8,
-        slots: 1,
-        lease,
-        max_attempts: 3,
-        left_alone: &[],
-        on_trial: &[],
-        suspects: 1,
-    };
-    let key = worker.claim_documents(&claim).await?.documents[0].key;
+    let request = work::claim_request("h/1/aaaaaaaa", StoreId(0), 1);
+    let key = worker.claim_documents(&request).await?.documents[0].key;
     let settings = worker.find_ingest_settings(key.document).await?.unwrap();
     let mut embedding = vec![0.0; usize::try_from(settings.width)?];
     embedding[0] = 1.0;
-    let chunk = NewChunk {
-        ordinal: 0,
-        content: TEXT.to_owned(),
-        heading_path: String::new(),
-        page_from: None,
-        page_to: None,
-        char_from: 0,
-        char_to: 1,
-        token_count: 20,
-        content_hash: vec![9; 32],
-        embedding,
-    };
     let segment = retrieval::index::segment([(0, TEXT)], Some("en"));
-    assert!(worker.write_chunks(key, &settings, &[chunk], &segment).await?);
-    let finish = Finish { chunks: 1, revision: settings.revision, pages: None, title: None, extraction: json!({}) };
-    assert!(worker.finish_document(key, &finish, lease).await?);
+    work::complete(&worker, key, &[work::plain_chunk(0, TEXT, embedding)], &segment).await?;
     Ok(document)
 }
 

@@ -6,9 +6,8 @@ use domain::{ProviderType, StoreId};
 use providers::{AddressPolicy, Attempts, Connection, HttpOptions, Providers};
 use reqwest::Url;
 use serde_json::{Value, json};
-use store::ingest::{Finish, NewChunk};
-use store::queue::ClaimRequest;
-use testkit::{RoleName, eventually, until};
+use store::ingest::NewChunk;
+use testkit::{RoleName, eventually, until, work};
 use upstream::{Behaviour, Raw, Script, Wait};
 
 use crate::script::failing;
@@ -44,40 +43,20 @@ pub(crate) async fn world() -> anyhow::Result<(World, StoreId)> {
     world.database.insert_document(store, "handbuch größe.pdf").await?;
 
     let worker = world.database.store(RoleName::Backend)?;
-    let lease = Duration::from_secs(60);
-    let claim = ClaimRequest {
-        owner: "h/1/aaaaaaaa",
-        cursor: StoreId(0),
-        window: 8,
-        slots: 1,
-        lease,
-        max_attempts: 3,
-        left_alone: &[],
-        on_trial: &[],
-        suspects: 1,
-    };
-    let key = worker.claim_documents(&claim).await?.documents[0].key;
-    let settings = worker.find_ingest_settings(key.document).await?.unwrap();
+    let request = work::claim_request("h/1/aaaaaaaa", StoreId(0), 1);
+    let key = worker.claim_documents(&request).await?.documents[0].key;
     let chunks: Vec<NewChunk> = (0..)
         .zip(TEXTS)
         .zip(vectors)
         .map(|((ordinal, text), embedding)| NewChunk {
-            ordinal,
-            content: text.to_owned(),
             heading_path: "Care".to_owned(),
             page_from: Some(ordinal + 1),
             page_to: Some(ordinal + 1),
-            char_from: 0,
-            char_to: 1,
-            token_count: 20,
-            content_hash: vec![u8::try_from(ordinal).unwrap(); 32],
-            embedding,
+            ..work::plain_chunk(ordinal, text, embedding)
         })
         .collect();
     let segment = retrieval::index::segment((0..).zip(TEXTS), Some("en"));
-    assert!(worker.write_chunks(key, &settings, &chunks, &segment).await?);
-    let finish = Finish { chunks: 3, revision: settings.revision, pages: Some(3), title: None, extraction: json!({}) };
-    assert!(worker.finish_document(key, &finish, lease).await?);
+    work::complete(&worker, key, &chunks, &segment).await?;
     world.upstream.clear();
     Ok((world, store))
 }

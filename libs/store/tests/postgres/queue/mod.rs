@@ -14,10 +14,9 @@ use sqlx::PgPool;
 use store::audit::{Actor, AuditEntry};
 use store::ingest::{Finish, IngestSettings, NewChunk, NewPosting, NewSegment, Paid};
 use store::queue::{Claim, ClaimKey, ClaimRequest, Claimed, ParserDeath, ParserTries};
+use store::testing::work::{self, LEASE};
 use store::testing::{RoleName, TestDatabase};
 use store::{Reach, Store, StoreError};
-
-const LEASE: Duration = Duration::from_secs(120);
 
 struct Fixture {
     database: TestDatabase,
@@ -118,17 +117,7 @@ impl Fixture {
 }
 
 fn request(owner: &str, cursor: StoreId, slots: i64) -> ClaimRequest<'_> {
-    ClaimRequest {
-        owner,
-        cursor,
-        window: 8,
-        slots,
-        lease: LEASE,
-        max_attempts: 3,
-        left_alone: &[],
-        on_trial: &[],
-        suspects: 1,
-    }
+    ClaimRequest { window: 8, max_attempts: 3, ..work::claim_request(owner, cursor, slots) }
 }
 
 fn chunk(ordinal: i32) -> NewChunk {
